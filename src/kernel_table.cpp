@@ -1,0 +1,115 @@
+#include "src/kernel_table.hpp"
+
+#include <iterator>
+
+#include "kernels/v0_unfused/launch.hpp"
+#include "kernels/v1_flash1/launch.hpp"
+#include "kernels/v2_flash2/launch.hpp"
+#include "src/cpu/forward.hpp"
+
+namespace fa::internal {
+namespace {
+
+constexpr ForwardRow cpu_row(Dtype dtype, const char* name) {
+  return {.version = Version::CPU,
+          .dtype = dtype,
+          .name = name,
+          .limits = "host memory; any D and Dv, any mask, any strides",
+          .on_device = false,
+          .built = true,
+          .architectures = "",
+          .stand_in = nullptr,
+          .reject = cpu::reject_forward,
+          .workspace = cpu::forward_workspace,
+          .prepare = nullptr,
+          .launch = cpu::launch_forward};
+}
+
+// A room's functions, where this build holds its code.
+struct Room {
+  bool built = false;
+  const char* architectures = "";
+  decltype(ForwardRow::reject) reject = nullptr;
+  decltype(ForwardRow::workspace) workspace = nullptr;
+  decltype(ForwardRow::prepare) prepare = nullptr;
+  decltype(ForwardRow::launch) launch = nullptr;
+};
+
+// cmake/FlashAttnRoom.cmake defines FLASHATTN_HAVE_<ROOM> and FLASHATTN_ARCHITECTURES_<ROOM>. A discarded
+// branch names no function, so that a room left out needs no stand-ins.
+#define FA_ROOM(ROOM, scope)                      \
+  [] {                                            \
+    if constexpr (FLASHATTN_HAVE_##ROOM) {        \
+      return Room{true,                           \
+                  FLASHATTN_ARCHITECTURES_##ROOM, \
+                  scope::reject_forward,          \
+                  scope::forward_workspace,       \
+                  scope::prepare_forward,         \
+                  scope::launch_forward};         \
+    } else {                                      \
+      return Room{};                              \
+    }                                             \
+  }()
+
+constexpr Room kV0 = FA_ROOM(V0_UNFUSED, v0);
+constexpr Room kV1 = FA_ROOM(V1_FLASH1, v1);
+constexpr Room kV2 = FA_ROOM(V2_FLASH2, v2);
+
+constexpr ForwardRow device_row(const Room& room, Version version, Dtype dtype, const char* name,
+                                const char* limits) {
+  return {.version = version,
+          .dtype = dtype,
+          .name = name,
+          .limits = limits,
+          .on_device = true,
+          .built = room.built,
+          .architectures = room.architectures,
+          .stand_in = nullptr,
+          .reject = room.reject,
+          .workspace = room.workspace,
+          .prepare = room.prepare,
+          .launch = room.launch};
+}
+
+constexpr const char* kV0Limits = "M = N; stores every score in the workspace; out float32";
+constexpr const char* kV1Limits = "D + Dv up to 376 in 99 KB of shared memory, 888 in 227 KB; out float32";
+constexpr const char* kV2Limits = "D and Dv up to 256";
+
+constexpr ForwardRow kForwardRows[] = {
+    device_row(kV0, Version::V0, Dtype::float32, "v0_unfused", kV0Limits),
+    device_row(kV1, Version::V1, Dtype::float32, "v1_flash1", kV1Limits),
+    device_row(kV2, Version::V2, Dtype::float32, "v2_flash2_fp32", kV2Limits),
+    device_row(kV2, Version::V2, Dtype::float16, "v2_flash2_fp16", kV2Limits),
+    device_row(kV2, Version::V2, Dtype::bfloat16, "v2_flash2_bf16", kV2Limits),
+    cpu_row(Dtype::float32, "cpu_fp32"),
+    cpu_row(Dtype::float16, "cpu_fp16"),
+    cpu_row(Dtype::bfloat16, "cpu_bf16"),
+};
+
+// What measured fastest first.
+constexpr int kForwardAutoOrder[] = {2, 0, 1, 3, 4, 5, 6, 7};
+
+constexpr bool agrees_with_exists() {
+  size_t i = 0;
+  for (const detail::Existing& row : detail::existing) {
+    if (row.pass != Pass::forward) continue;
+    if (i == std::size(kForwardRows)) return false;
+    if (kForwardRows[i].version != row.version || kForwardRows[i].dtype != row.dtype) return false;
+    ++i;
+  }
+  return i == std::size(kForwardRows);
+}
+static_assert(agrees_with_exists(), "the kernel table and fa::exists (version.hpp) list the same rows");
+static_assert(std::size(kForwardAutoOrder) == std::size(kForwardRows), "Auto tries every row");
+
+}  // namespace
+
+std::span<const ForwardRow> forward_rows() {
+  return kForwardRows;
+}
+
+std::span<const int> forward_auto_order() {
+  return kForwardAutoOrder;
+}
+
+}  // namespace fa::internal

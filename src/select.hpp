@@ -1,0 +1,38 @@
+/// Which row runs: a pure function of the problem, the side, the device and the table.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "src/kernel_table.hpp"
+
+namespace fa::internal {
+
+struct Rejection {
+  const ForwardRow* row;
+  std::string reason;
+};
+
+struct Choice {
+  const ForwardRow* row = nullptr;           // null: nothing takes the problem
+  const ForwardRow* stood_in_for = nullptr;  // the row that was asked for, where another serves
+  std::vector<Rejection> rejected;           // in the order tried
+  std::string absence;                       // the table has no row to try: why; else empty
+};
+
+/// What a choice depends on besides the problem.
+struct Situation {
+  bool on_device;
+  const DeviceProperties& device;
+  int threads;  // of a host row
+};
+
+/// Auto passes over rows that need more workspace than this: 256 MB.
+inline constexpr size_t kAutoWorkspaceLimit = 256'000'000;
+
+/// The row named by `version`, its stand-in, or for Auto the first in the table's order that takes the
+/// problem. Throws InvalidArgument for a version that is no number of one, Unsupported where the table has no
+/// such row.
+Choice choose(const ForwardProblem& problem, Version version, const Situation& situation);
+
+}  // namespace fa::internal
