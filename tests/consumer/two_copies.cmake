@@ -1,0 +1,15 @@
+# Two plugins with their own static copy and one with the shared library, in one process.
+include("${CMAKE_CURRENT_LIST_DIR}/common.cmake")
+
+build_consumer(two_copies "${WORK_DIR}/static" -DKIND=static "-DCMAKE_PREFIX_PATH=${STATIC_PREFIX}")
+build_consumer(two_copies "${WORK_DIR}/shared" -DKIND=shared "-DCMAKE_PREFIX_PATH=${SHARED_PREFIX}")
+foreach(copy copy_a copy_b)
+  run("${NM}" -D --defined-only "${WORK_DIR}/static/${copy}.so")
+  if(output MATCHES " (fa_[a-z_]*|_ZN2fa[A-Za-z0-9_]*)")
+    message(FATAL_ERROR "${copy}.so exports ${CMAKE_MATCH_1}")
+  endif()
+endforeach()
+set(copies "${WORK_DIR}/static/copy_a.so" "${WORK_DIR}/static/copy_b.so")
+set(shared "${WORK_DIR}/shared/copy_shared.so")
+expect_ok("${WORK_DIR}/static/host" ${copies} "${shared}")
+expect_ok("${WORK_DIR}/static/host" "${shared}" ${copies})

@@ -1,0 +1,15 @@
+# Writes the C++ block that follows `<!-- example: call -->` in README to OUTPUT.
+cmake_minimum_required(VERSION 3.25)
+
+file(READ "${README}" text)
+string(FIND "${text}" "<!-- example: call -->" start)
+if(start EQUAL -1)
+  message(FATAL_ERROR "${README} has no <!-- example: call -->")
+endif()
+string(SUBSTRING "${text}" ${start} -1 text)
+string(FIND "${text}" "```cpp\n" start)
+math(EXPR start "${start} + 7")
+string(SUBSTRING "${text}" ${start} -1 text)
+string(FIND "${text}" "\n```" end)
+string(SUBSTRING "${text}" 0 ${end} text)
+file(WRITE "${OUTPUT}" "${text}\n")

@@ -1,0 +1,39 @@
+/// Where a problem's elements lie in memory, as its layout says.
+#pragma once
+
+#include <cstddef>
+
+#include "tests/support/problem.hpp"
+
+namespace fa::test {
+
+/// Where a tensor's elements lie within its buffer; all in elements. Strides as in fa_tensor.
+struct Placed {
+  std::int64_t size[4];
+  std::int64_t stride[4];
+  std::int64_t offset;    // of element [0, 0, 0, 0]
+  std::int64_t elements;  // of the buffer: it ends with the tensor's last element
+};
+
+struct PlacedProblem {
+  Placed q, k, v, out;
+  bool one_buffer;  // q, k and v are slices of one buffer; all three have its length
+};
+
+/// Layout::unaligned also wants every buffer one element off its alignment: the caller's part.
+PlacedProblem place(const Problem& problem);
+
+/// Writes values [n0, n1, n2, n3] in logical order to `buffer`, as elements of `dtype`. Where strides are 0
+/// the last of the values that share an element stays.
+void scatter(const float* values, const Placed& placed, Dtype dtype, std::byte* buffer);
+
+/// Reads them back.
+void gather(const std::byte* buffer, const Placed& placed, Dtype dtype, float* values);
+
+/// Sets every byte of the tensor's elements, and of nothing between them.
+void fill_elements(std::byte* buffer, const Placed& placed, Dtype dtype, unsigned char byte);
+
+/// The C interface's view. `buffer` may be null.
+fa_tensor c_tensor(void* buffer, const Placed& placed, Dtype dtype);
+
+}  // namespace fa::test
