@@ -1,0 +1,22 @@
+#pragma once
+
+#include "kernels/launch.hpp"
+#include "kernels/v2_flash2/kernel.cuh"
+#include "kernels/v2_flash2/launch.cuh"
+
+namespace fa::internal::v2 {
+
+template <class Config>
+cudaError_t Instance<Config>::prepare() {
+  return prepare_kernel(forward_kernel<Config>, kSharedBytes<Config>);
+}
+
+template <class Config>
+cudaError_t Instance<Config>::launch(const ForwardParams& params, Dtype dtype_out, cudaStream_t stream) {
+  const unsigned query_tiles = static_cast<unsigned>((params.M + Config::kBlockM - 1) / Config::kBlockM);
+  const unsigned heads = static_cast<unsigned>(params.B) * static_cast<unsigned>(params.H);
+  return launch_kernel(forward_kernel<Config>, dim3(query_tiles * heads), dim3(Config::kThreads),
+                       kSharedBytes<Config>, stream, params, dtype_out);
+}
+
+}  // namespace fa::internal::v2

@@ -1,0 +1,70 @@
+#include "kernels/v2_flash2/launch.hpp"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/v2_flash2/launch.cuh"
+
+namespace fa::internal::v2 {
+namespace {
+
+// Calls f with the Config that holds the type and both head dimensions.
+template <class T, class F>
+auto with_head_dim(int64_t head_dim, F f) {
+  if (head_dim <= 32) return f(Config<T, 32>{});
+  if (head_dim <= 64) return f(Config<T, 64>{});
+  if (head_dim <= 128) return f(Config<T, 128>{});
+  return f(Config<T, 256>{});
+}
+
+template <class F>
+auto with_config(Dtype dtype, int64_t head_dim, F f) {
+  if (dtype == Dtype::float32) return with_head_dim<float>(head_dim, f);
+  if (dtype == Dtype::float16) return with_head_dim<__half>(head_dim, f);
+  return with_head_dim<__nv_bfloat16>(head_dim, f);
+}
+
+}  // namespace
+
+std::string reject_forward(const ForwardProblem& problem, const DeviceProperties& device) {
+  const int64_t head_dim = std::max(problem.D, problem.Dv);
+  if (head_dim > 256) {
+    return "takes D and Dv up to 256, but D = " + std::to_string(problem.D) +
+           " and Dv = " + std::to_string(problem.Dv);
+  }
+  const int bytes =
+      with_config(problem.dtype, head_dim, [](auto config) { return kSharedBytes<decltype(config)>; });
+  if (bytes > device.shared_memory_per_block) {
+    return "needs " + std::to_string(bytes) + " bytes of shared memory, and a block has " +
+           std::to_string(device.shared_memory_per_block);
+  }
+  const int64_t query_tiles = with_config(problem.dtype, head_dim, [&](auto config) {
+    return (problem.M + decltype(config)::kBlockM - 1) / decltype(config)::kBlockM;
+  });
+  if (static_cast<double>(problem.B * problem.H) * static_cast<double>(query_tiles) >
+      std::numeric_limits<int32_t>::max()) {
+    return "needs more than 2^31 - 1 blocks";
+  }
+  return "";
+}
+
+size_t forward_workspace(const ForwardProblem&, const DeviceProperties&, int) {
+  return 0;
+}
+
+int prepare_forward(const ForwardProblem& problem, const DeviceProperties&) {
+  return with_config(problem.dtype, std::max(problem.D, problem.Dv),
+                     [](auto config) { return Instance<decltype(config)>::prepare(); });
+}
+
+int launch_forward(const ForwardParams& params, const LaunchContext& context, Dtype dtype_in,
+                   Dtype dtype_out) {
+  return with_config(dtype_in, std::max(params.D, params.Dv), [&](auto config) {
+    return Instance<decltype(config)>::launch(params, dtype_out, context.stream);
+  });
+}
+
+}  // namespace fa::internal::v2

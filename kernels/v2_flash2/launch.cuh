@@ -1,0 +1,17 @@
+/// One instance of V2, for launch.cu and the instance files.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "kernels/params.hpp"
+#include "kernels/v2_flash2/config.cuh"
+
+namespace fa::internal::v2 {
+
+template <class Config>
+struct Instance {
+  static cudaError_t prepare();
+  static cudaError_t launch(const ForwardParams& params, Dtype dtype_out, cudaStream_t stream);
+};
+
+}  // namespace fa::internal::v2
