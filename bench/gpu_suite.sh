@@ -1,0 +1,250 @@
+#!/bin/bash
+# The whole GPU suite, from programs that are built already:
+#
+#   bench/gpu_suite.sh BUILD_DIR [stage ...] [--out DIR] [--shards N] [--bench-args 'words']
+#
+#   tests      the tests that run on a device, in N processes at a time (default 4)
+#   sanitizer  compute-sanitizer's four tools over tests/forward/sanitize_problems.txt
+#   accuracy   accuracy_attention: every row against fp64
+#   bench      bench_attention on the device; --bench-args adds to its command line (--full, --problems ...)
+#   profile    Nsight Compute over every rung
+#
+# No stage named: all of them, in this order. Each ends within 8 minutes or is ended. Results and logs go to DIR
+# (default bench/results/<date>-<gpu>). The last lines say of each stage: pass, fail or skip, seconds, and what was
+# counted. Exit status: 0; 1 where a stage failed or could not run; 2 for a bad command line.
+# shellcheck disable=SC2317  # the stages are called by name
+set -euo pipefail
+export LC_ALL=C
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+self=$root/bench/gpu_suite.sh
+stages_known=(tests sanitizer accuracy bench profile)
+stage_seconds=480
+tool_seconds=115  # of each of compute-sanitizer's tools
+
+die() { echo "gpu_suite.sh: $1" >&2; exit 2; }
+usage() { sed -n '2,14s/^# \{0,1\}//p' "$self"; }
+
+# ---- the stages, each run in a process of its own ----------------------------------------------------------
+# A stage prints its log, writes what it counted to $OUT/.count, and ends with 0 (pass), 1 (fail) or 77 (skip).
+
+count() { echo "$*" >"$OUT/.count"; }
+
+have_gpu() { nvidia-smi -L 2>/dev/null | grep -q '^GPU ' || [ -e /dev/nvidia0 ]; }
+
+need() {  # need FILE...: programs that must be there, and start
+  local file missing
+  for file; do
+    if [ ! -x "$file" ]; then count "$file is not built"; return 1; fi
+    missing=$(ldd "$file" 2>/dev/null | awk '/not found/ { print $1 }' | paste -sd' ') || missing=
+    if [ -n "$missing" ]; then count "$file lacks $missing"; return 1; fi
+  done
+}
+
+# Sums GoogleTest's last lines over logs: "812 passed, 3 skipped, 0 failed".
+gtest_counts() {
+  awk '/^\[  PASSED  \] [0-9]+ test/ { passed += $4 }
+       /^\[  SKIPPED \] [0-9]+ test/ { skipped += $4 }
+       /^\[  FAILED  \] [0-9]+ test/ { failed += $4 }
+       END { printf "%d passed, %d skipped, %d failed", passed, skipped, failed }' "$@"
+}
+
+# The tests whose names end in a row of a device, or in that side.
+on_device='*/V?_*:*/device*'
+
+stage_tests() {
+  local program shard status=0 pids=() logs=() work=$OUT/.tests
+  need "$BUILD/tests/host_test" "$BUILD/tests/forward_test" || return 1
+  mkdir -p "$work"
+  export FLASHATTN_TEST_PROBLEMS=$root/tests/forward/problems.txt
+  run_shard() {  # run_shard NAME PROGRAM FILTER
+    logs+=("$work/$1.log")
+    "$2" --gtest_filter="$3" >"$work/$1.log" 2>&1 &
+    pids+=($!)
+  }
+  # The small programs, one process each.
+  for program in "$BUILD"/tests/*_test; do
+    if [ "${program##*/}" != forward_test ] && [ -x "$program" ]; then
+      run_shard "${program##*/}" "$program" "$on_device:*Fill.*:*Device*"
+    fi
+  done
+  for ((shard = 0; shard < SHARDS; ++shard)); do
+    GTEST_TOTAL_SHARDS=$SHARDS GTEST_SHARD_INDEX=$shard run_shard "forward_$shard" "$BUILD/tests/forward_test" "$on_device"
+  done
+  for shard in "${!pids[@]}"; do
+    local one=0
+    wait "${pids[$shard]}" || one=$?
+    if [ "$one" -ne 0 ]; then status=1; echo "== ${logs[$shard]##*/}: status $one"; fi
+  done
+  for shard in "${logs[@]}"; do
+    echo "== ${shard##*/}"
+    grep -vE '^\[ RUN |^\[       OK|^\[-----' "$shard" || true
+  done
+  local counts
+  counts=$(gtest_counts "${logs[@]}")
+  count "$counts"
+  rm -rf "$work"
+  if [[ $counts == "0 passed, "* ]]; then return 77; fi
+  return "$status"
+}
+
+find_tool() {
+  command -v "$1" && return
+  local path=/usr/local/cuda/bin/$1
+  [ -x "$path" ] && echo "$path"
+}
+
+stage_sanitizer() {
+  local sanitizer tool filter flags status=0 verdicts=() log=$OUT/.sanitizer no_guards=()
+  if ! sanitizer=$(find_tool compute-sanitizer); then count "compute-sanitizer is not installed"; return 77; fi
+  "$sanitizer" --version | head -n 2 || true
+  need "$BUILD/tests/forward_test" || return 1
+  export FLASHATTN_TEST_PROBLEMS=$root/tests/forward/sanitize_problems.txt
+  # Without guard bands memcheck sees the ends of every allocation, where the program can leave them out.
+  if "$BUILD/tests/forward_test" --no-guards --gtest_list_tests >/dev/null 2>&1; then no_guards=(--no-guards); fi
+  for tool in memcheck racecheck synccheck initcheck; do
+    filter='*/Problems.*/V?_*'
+    flags=()
+    if [ "$tool" = memcheck ]; then flags=("${no_guards[@]}"); fi
+    if [ "$tool" = initcheck ]; then
+      flags=(--no-prefill)
+      filter+=':-*_gaps'
+    fi
+    local start=$SECONDS one=0
+    echo "== $tool"
+    timeout --kill-after=10 "$tool_seconds" "$sanitizer" --tool "$tool" --error-exitcode 9 \
+      "$BUILD/tests/forward_test" --gtest_filter="$filter" "${flags[@]}" >"$log" 2>&1 || one=$?
+    grep -vE '^\[ RUN |^\[-----' "$log" | head -n 400 || true
+    local ran said
+    ran=$(grep -c '^\[       OK' "$log" || true)
+    said=$(grep -E '(ERROR|RACECHECK) SUMMARY' "$log" | tail -n 1 | sed 's/^=* *//') || said=
+    if [ "$one" -eq 124 ]; then said="not finished after $tool_seconds s"; fi
+    if [ "$one" -ne 0 ] || [ "$ran" -eq 0 ] ||
+      ! [[ $said =~ (ERROR SUMMARY: 0 errors|RACECHECK SUMMARY: 0 hazards displayed \(0 errors, 0 warnings\)) ]]; then
+      status=1
+      verdicts+=("$tool FAILED (status $one, $ran tests, ${said:-no summary})")
+    else
+      verdicts+=("$tool clean ($ran tests, $((SECONDS - start)) s)")
+    fi
+    echo "== $tool: ${verdicts[-1]}"
+  done
+  rm -f "$log"
+  local IFS=';'
+  count "${verdicts[*]}"
+  return "$status"
+}
+
+stage_accuracy() {
+  local program=$BUILD/bench/tools/accuracy_attention status=0
+  need "$program" || return 1
+  "$program" --seed 1 --json "$OUT/accuracy.json" || status=$?
+  count "$(grep -o '"state": "[a-z]*"' "$OUT/accuracy.json" 2>/dev/null | sort | uniq -c | awk '{ gsub(/"/, "", $3); printf "%s%d %s", (NR > 1 ? ", " : ""), $1, $3 }')"
+  return "$status"
+}
+
+stage_bench() {
+  local program=$BUILD/bench/bench_attention status=0 words=()
+  need "$program" || return 1
+  read -r -a words <<<"$BENCH_ARGS"
+  "$program" --side device --problems-dir "$root/bench/problems" --json "$OUT/bench.json" "${words[@]}" || status=$?
+  count "$(grep -o '"state": "[a-z ]*"' "$OUT/bench.json" 2>/dev/null | sort | uniq -c | awk '{ gsub(/"/, "", $3); printf "%s%d %s", (NR > 1 ? ", " : ""), $1, $3 }')"
+  return "$status"
+}
+
+stage_profile() {
+  local status=0
+  if ! find_tool ncu >/dev/null && ! compgen -G '/opt/nvidia/nsight-compute/*/ncu' >/dev/null; then
+    count "ncu is not installed"
+    return 77
+  fi
+  need "$BUILD/bench/tools/one_call" || return 1
+  "$root/bench/profile/profile.sh" --build "$BUILD" --out "$OUT/profile.json" || status=$?
+  count "$(grep -c '"call"' "$OUT/profile.json" 2>/dev/null || true) rungs profiled"
+  if [ "$status" -eq 2 ]; then return 77; fi
+  return "$status"
+}
+
+if [ "${1:-}" = __stage ]; then  # BUILD, OUT, SHARDS and BENCH_ARGS are in the environment
+  "stage_$2"
+  exit
+fi
+
+# ---- the command line ----------------------------------------------------------------------------------------
+
+BUILD='' OUT='' SHARDS=4 BENCH_ARGS=''
+stages=()
+while (($#)); do
+  case $1 in
+    --out) [ $# -ge 2 ] || die "--out needs a folder"; OUT=$2; shift 2 ;;
+    --shards) [[ ${2:-} =~ ^[1-9][0-9]*$ ]] || die "--shards needs a number"; SHARDS=$2; shift 2 ;;
+    --bench-args) [ $# -ge 2 ] || die "--bench-args needs words"; BENCH_ARGS=$2; shift 2 ;;
+    --help | -h) usage; exit 0 ;;
+    -*) die "unknown flag '$1'" ;;
+    *)
+      if [ -z "$BUILD" ]; then
+        [ -d "$1" ] || die "'$1' is no folder: the first word is the build's"
+        BUILD=$(cd "$1" && pwd)
+      else
+        [[ " ${stages_known[*]} " == *" $1 "* ]] || die "'$1' is none of ${stages_known[*]}"
+        stages+=("$1")
+      fi
+      shift ;;
+  esac
+done
+[ -n "$BUILD" ] || die "name the build's folder (see --help)"
+((${#stages[@]})) || stages=("${stages_known[@]}")
+
+gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1) || gpu=
+slug=$(tr '[:upper:] ' '[:lower:]_' <<<"${gpu:-no_gpu}" | tr -cd 'a-z0-9_')
+OUT=${OUT:-$root/bench/results/$(date -u +%F)-$slug}
+mkdir -p "$OUT"
+OUT=$(cd "$OUT" && pwd)
+export BUILD OUT SHARDS BENCH_ARGS
+
+# cuBLAS and cuDNN are linked or opened by name: where they are, if the loader does not know. cuDNN may lie in a
+# folder of its own.
+libraries=
+if [ -d /usr/local/cuda/lib64 ]; then libraries=/usr/local/cuda/lib64; fi
+if ! ldconfig -p 2>/dev/null | grep -q 'libcudnn\.so\.9' && [ ! -e /usr/local/cuda/lib64/libcudnn.so.9 ]; then
+  cudnn=$(timeout 20 find /usr /opt -xdev -name 'libcudnn.so.9' -print -quit 2>/dev/null) || cudnn=
+  if [ -n "$cudnn" ]; then libraries+=${libraries:+:}$(dirname "$cudnn"); fi
+fi
+export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}${LD_LIBRARY_PATH:+${libraries:+:}}$libraries
+
+# ---- the run -------------------------------------------------------------------------------------------------
+
+summary=$OUT/summary.txt
+{
+  echo "date     $(date -u '+%F %H:%M UTC')"
+  echo "gpu      $(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null | paste -sd';' || true)"
+  echo "commit   $(git -C "$root" rev-parse --verify -q HEAD || echo unknown)"
+  echo "host     $(uname -sr), $(nproc) processors"
+} | tee -a "$summary"
+have_gpu || echo "note     no GPU is visible; what needs one is skipped" | tee -a "$summary"
+
+failed=0
+for stage in "${stages[@]}"; do
+  echo
+  echo "==== $stage"
+  start=$SECONDS
+  status=0
+  rm -f "$OUT/.count"
+  timeout --kill-after=15 "$stage_seconds" "$self" __stage "$stage" >"$OUT/$stage.log" 2>&1 || status=$?
+  if [ -d "$OUT/.tests" ]; then tail -n 30 "$OUT"/.tests/*.log >>"$OUT/$stage.log"; fi  # ended before it had told
+  if [ -f "$OUT/.sanitizer" ]; then tail -n 30 "$OUT/.sanitizer" >>"$OUT/$stage.log"; fi
+  rm -rf "$OUT/.tests" "$OUT/.sanitizer"
+  tail -n 40 "$OUT/$stage.log"
+  case $status in
+    0) verdict=pass ;;
+    77) verdict=skip; failed=1 ;;
+    124 | 137) verdict=fail; echo "not finished after $stage_seconds s" >"$OUT/.count"; failed=1 ;;
+    *) verdict=fail; failed=1 ;;
+  esac
+  printf '%-10s %-5s %4d s  %s\n' "$stage" "$verdict" $((SECONDS - start)) "$(cat "$OUT/.count" 2>/dev/null || true)" >>"$summary"
+  rm -f "$OUT/.count"
+done
+
+echo
+echo "==== $OUT"
+cat "$summary"
+exit $failed

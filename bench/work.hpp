@@ -1,0 +1,11 @@
+/// The memory that a problem must move.
+#pragma once
+
+#include "tests/support/problem.hpp"
+
+namespace fa::bench {
+
+/// Bytes that must cross memory once: q and out, lse, and those rows of k and v that any query sees.
+double least_bytes(const test::Problem& problem);
+
+}  // namespace fa::bench
