@@ -67,17 +67,19 @@ PointerGetAttributes driver_query() {
 MemoryFacts memory_facts(const void* pointer) {
   const PointerGetAttributes query = driver_query();
   if (query == nullptr) return {};
+  const auto address = reinterpret_cast<unsigned long long>(pointer);
   unsigned type = 0;
-  unsigned managed = 0;
   int ordinal = -1;
-  const int attributes[] = {kAttributeMemoryType, kAttributeIsManaged, kAttributeDeviceOrdinal};
-  void* values[] = {&type, &managed, &ordinal};
+  const int attributes[] = {kAttributeMemoryType, kAttributeDeviceOrdinal};
+  void* values[] = {&type, &ordinal};
   // A pointer the driver does not know leaves type 0; a driver that is not initialised returns an error.
-  if (query(3, attributes, values, reinterpret_cast<unsigned long long>(pointer)) != 0) return {};
-  if (managed != 0) return {MemoryKind::managed, ordinal};
+  if (query(2, attributes, values, address) != 0) return {};
   if (type == kMemoryTypeDevice) return {MemoryKind::device, ordinal};
-  if (type == kMemoryTypeHost) return {MemoryKind::pinned, ordinal};
-  return {};
+  if (type != kMemoryTypeHost) return {};
+  unsigned managed = 0;
+  void* managed_value = &managed;
+  const bool is_managed = query(1, &kAttributeIsManaged, &managed_value, address) == 0 && managed != 0;
+  return {is_managed ? MemoryKind::device : MemoryKind::pinned, ordinal};
 }
 
 std::string describe(const MemoryFacts& facts) {
@@ -88,8 +90,6 @@ std::string describe(const MemoryFacts& facts) {
       return "pinned host memory";
     case MemoryKind::device:
       return "memory of device " + std::to_string(facts.device);
-    case MemoryKind::managed:
-      return "managed memory of device " + std::to_string(facts.device);
   }
   return "unknown memory";
 }

@@ -6,10 +6,9 @@
 namespace fa::internal {
 
 enum class MemoryKind {
-  host,     // plain host memory
-  pinned,   // page-locked host memory, which devices can read too
-  device,   // device memory
-  managed,  // managed memory
+  host,    // plain host memory
+  pinned,  // page-locked host memory, which devices can read too
+  device,  // device memory, or managed memory
 };
 
 struct MemoryFacts {
@@ -21,7 +20,7 @@ struct MemoryFacts {
 /// CUDA runtime's error state alone.
 MemoryFacts memory_facts(const void* pointer);
 
-/// "host memory", "pinned host memory", "memory of device 0", "managed memory of device 0".
+/// "host memory", "pinned host memory", "memory of device 0".
 std::string describe(const MemoryFacts& facts);
 
 }  // namespace fa::internal

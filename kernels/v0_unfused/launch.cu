@@ -52,23 +52,24 @@ size_t forward_workspace(const ForwardProblem& problem, const DeviceProperties&,
          static_cast<size_t>(problem.M * problem.N);
 }
 
-int prepare_forward(const ForwardProblem&, const DeviceProperties&) {
-  for (const auto kernel : {scores_kernel<Config>, softmax_kernel<Config>, output_kernel<Config>}) {
-    const cudaError_t error = prepare_kernel(kernel, 0);
-    if (error != cudaSuccess) return error;
-  }
-  return cudaSuccess;
+int prepare_forward(const ForwardProblem&, const DeviceProperties& device) {
+  cudaError_t error = prepare_kernel<scores_kernel<Config>>(device, 0);
+  if (error == cudaSuccess) error = prepare_kernel<softmax_kernel<Config>>(device, 0);
+  if (error == cudaSuccess) error = prepare_kernel<output_kernel<Config>>(device, 0);
+  return error;
 }
 
 int launch_forward(const ForwardParams& p, const LaunchContext& context, Dtype, Dtype) {
   const Grids grids(p.B, p.H, p.M, p.N, p.Dv);
   const dim3 block(Config::kThreads);
-  cudaError_t error = launch_kernel(scores_kernel<Config>, grid(grids.scores), block, 0, context.stream, p);
-  if (error != cudaSuccess) return error;
-  error = launch_kernel(softmax_kernel<Config>, grid(grids.softmax), dim3(Config::kSoftmaxThreads), 0,
-                        context.stream, p);
-  if (error != cudaSuccess) return error;
-  return launch_kernel(output_kernel<Config>, grid(grids.output), block, 0, context.stream, p);
+  const dim3 softmax_block(Config::kSoftmaxThreads);
+  cudaError_t error = launch_kernel<scores_kernel<Config>>(context, grid(grids.scores), block, 0, p);
+  if (error == cudaSuccess) {
+    error = launch_kernel<softmax_kernel<Config>>(context, grid(grids.softmax), softmax_block, 0, p);
+  }
+  if (error == cudaSuccess)
+    error = launch_kernel<output_kernel<Config>>(context, grid(grids.output), block, 0, p);
+  return error;
 }
 
 }  // namespace fa::internal::v0

@@ -34,13 +34,15 @@ size_t forward_workspace(const ForwardProblem& problem, const DeviceProperties&,
   return 2 * sizeof(float) * static_cast<size_t>(problem.B * problem.H * problem.M);  // m and l
 }
 
-int prepare_forward(const ForwardProblem& problem, const DeviceProperties&) {
-  return prepare_kernel(forward_kernel<Config>, static_cast<int>(shared_bytes(problem.D, problem.Dv)));
+int prepare_forward(const ForwardProblem& problem, const DeviceProperties& device) {
+  return prepare_kernel<forward_kernel<Config>>(device,
+                                                static_cast<int>(shared_bytes(problem.D, problem.Dv)));
 }
 
 int launch_forward(const ForwardParams& p, const LaunchContext& context, Dtype, Dtype) {
-  return launch_kernel(forward_kernel<Config>, dim3(static_cast<unsigned>(p.B) * static_cast<unsigned>(p.H)),
-                       dim3(Config::kThreads), static_cast<int>(shared_bytes(p.D, p.Dv)), context.stream, p);
+  const dim3 grid(static_cast<unsigned>(p.B) * static_cast<unsigned>(p.H));
+  const int bytes = static_cast<int>(shared_bytes(p.D, p.Dv));
+  return launch_kernel<forward_kernel<Config>>(context, grid, dim3(Config::kThreads), bytes, p);
 }
 
 }  // namespace fa::internal::v1

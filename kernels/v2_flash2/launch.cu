@@ -55,15 +55,15 @@ size_t forward_workspace(const ForwardProblem&, const DeviceProperties&, int) {
   return 0;
 }
 
-int prepare_forward(const ForwardProblem& problem, const DeviceProperties&) {
+int prepare_forward(const ForwardProblem& problem, const DeviceProperties& device) {
   return with_config(problem.dtype, std::max(problem.D, problem.Dv),
-                     [](auto config) { return Instance<decltype(config)>::prepare(); });
+                     [&](auto config) { return Instance<decltype(config)>::prepare(device); });
 }
 
 int launch_forward(const ForwardParams& params, const LaunchContext& context, Dtype dtype_in,
                    Dtype dtype_out) {
   return with_config(dtype_in, std::max(params.D, params.Dv), [&](auto config) {
-    return Instance<decltype(config)>::launch(params, dtype_out, context.stream);
+    return Instance<decltype(config)>::launch(params, dtype_out, context);
   });
 }
 

@@ -10,8 +10,8 @@ namespace fa::internal::v2 {
 
 template <class Config>
 struct Instance {
-  static cudaError_t prepare();
-  static cudaError_t launch(const ForwardParams& params, Dtype dtype_out, cudaStream_t stream);
+  static cudaError_t prepare(const DeviceProperties& device);
+  static cudaError_t launch(const ForwardParams& params, Dtype dtype_out, const LaunchContext& context);
 };
 
 }  // namespace fa::internal::v2

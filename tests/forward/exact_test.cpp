@@ -37,7 +37,7 @@ float lse_tolerance(double want) {
 // What O may be off by, relatively, where every sum is exact. Nothing where O is divided by l once, at the
 // end. V0 divides P before the second product and V1 divides O at every key tile, each time with a rounding.
 float division_slack(const Row& row) {
-  return row.version == Version::V0 || row.version == Version::V1 ? 1e-6f : 0.0f;
+  return row.version == Version::V0 || row.version == Version::V1 ? 4e-6f : 0.0f;
 }
 
 class Exact : public RowSuite {};
@@ -94,7 +94,7 @@ TEST_P(Exact, ZeroQueriesAverageTheValues) {
             }
             const float want = round_to(p.out_dtype(), static_cast<float>(sum / static_cast<double>(n)));
             ASSERT_NEAR(got->out[static_cast<std::size_t>(((b * p.H + h) * p.M + i) * p.Dv + d)], want,
-                        std::fabs(want) * division_slack(row()))
+                        32 * division_slack(row()))  // |V| is at most 32
                 << "at [" << b << ", " << h << ", " << i << ", " << d << "]";
           }
         }

@@ -31,6 +31,11 @@ struct Reference {
 };
 Reference make_reference(const Problem& problem, const Inputs& inputs);
 
+/// How far apart two fp32 computations of the scores may lie: 2^-24 kappa, kappa = |scale| max|q_i| max|k_j|
+/// over finite rows (Euclidean norms; by Cauchy-Schwarz no sum of |q_d k_d| is larger). 0 where kappa is at
+/// most 64, where the rule below has room for it.
+double score_rounding(const Problem& problem, const Inputs& inputs);
+
 /// The rule of the house, u = unit roundoff of the output's dtype: max abs <= 2 x the yardstick's + 1e-5 +
 /// u max|V| / sqrt(N); relative L2 <= 1.5 x the yardstick's per (b, h) slice of >= 1,024 elements; LSE within
 /// 1e-5 + 2e-6 |LSE|; NaN and infinities where the oracle has them, once rounded to the output's dtype; rows
@@ -40,10 +45,9 @@ Reference make_reference(const Problem& problem, const Inputs& inputs);
 /// of fp32 arithmetic in another order, such as an exponential to base 2. Its relative L2 counts as no less
 /// than 4 x 2^-24. TF32 or a 16-bit step where fp32 is due is some hundred times that.
 ///
-/// Data::large alone is held to a wider rule. Its scores are sums of terms far larger than themselves, so
-/// that two orders of summation in fp32 differ by more than 2e-6 |LSE|, and a single row near a tie decides a
-/// slice. There the LSE may be off by 2 x the yardstick's worst on top, and every slice is allowed 3 x the
-/// relative L2 of the yardstick's worst slice.
+/// Where scores are sums of terms far larger than 1, two orders of summation differ by more than all this,
+/// and one row near a tie decides a slice. There score_rounding is added: 2 max|V| times it to max abs, a
+/// quarter of it to relative L2, and it to the LSE. TF32 rounds scores 8192 times as coarsely.
 std::string check_forward(const Problem& problem, const Reference& reference, const Inputs& inputs,
                           const Outputs<float>& got);
 std::string check_forward(const Problem& problem, const Inputs& inputs, const Outputs<float>& got);

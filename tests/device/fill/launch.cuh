@@ -8,6 +8,6 @@
 namespace fa::test::fill {
 
 template <class Config>
-cudaError_t launch(const Params& params, cudaStream_t stream);
+cudaError_t launch(const Params& params, const internal::LaunchContext& context);
 
 }  // namespace fa::test::fill
