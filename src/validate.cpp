@@ -69,15 +69,19 @@ bool has_elements(const fa_tensor& t) {
   return t.size[0] > 0 && t.size[2] > 0;
 }
 
-// Strides, the span in bytes, the pointer and its alignment.
+std::string stride_text(const char* name, const fa_tensor& t, int dim) {
+  return std::string(name) + ".stride[" + text(dim) + "] = " + text(t.stride[dim]);
+}
+
+// Strides, the span in bytes, the pointer and its alignment. Texts are made only for what is refused: the
+// checks are part of every call.
 void check_memory(const char* name, const fa_tensor& t) {
   const int64_t element = static_cast<int64_t>(size_of(static_cast<Dtype>(t.dtype)));
   if (t.reserved != 0) refuse(std::string(name) + ".reserved = " + text(t.reserved) + " must be 0");
   for (int dim = 0; dim < 4; ++dim) {
-    const std::string stride = std::string(name) + ".stride[" + text(dim) + "] = " + text(t.stride[dim]);
-    if (t.stride[dim] < 0) refuse(stride + " must not be negative");
-    if (dim == 3 && t.stride[dim] != 1) refuse(stride + " must be 1: the last dimension is contiguous");
+    if (t.stride[dim] < 0) refuse(stride_text(name, t, dim) + " must not be negative");
   }
+  if (t.stride[3] != 1) refuse(stride_text(name, t, 3) + " must be 1: the last dimension is contiguous");
   if (!has_elements(t)) return;
 
   int64_t room = kMaxSpanBytes / element - t.size[3];
@@ -114,9 +118,8 @@ Footprint footprint(const void* data, int64_t bytes) {
   return {reinterpret_cast<uintptr_t>(data), bytes, {0, 0, 0}, {1, 1, 1}};
 }
 
-void refuse_sharing(Sharing sharing, const std::string& what) {
-  if (sharing == Sharing::some) refuse(what);
-  if (sharing == Sharing::undecided) refuse(what + ", as far as can be decided for such interleaved strides");
+[[noreturn]] void refuse_sharing(Sharing sharing, const std::string& what) {
+  refuse(sharing == Sharing::some ? what : what + ", as far as can be decided for such interleaved strides");
 }
 
 void check_sharing(const fa_forward_args& args) {
@@ -134,12 +137,16 @@ void check_sharing(const fa_forward_args& args) {
       {"k", footprint(args.k), false},
       {"v", footprint(args.v), false},
   };
-  refuse_sharing(shared_within(all[0].bytes),
-                 "out shares an element with itself: its strides make two indices one address");
+  const Sharing within = shared_within(all[0].bytes);
+  if (within != Sharing::none) {
+    refuse_sharing(within, "out shares an element with itself: its strides make two indices one address");
+  }
   for (const Named& a : all) {
     for (const Named& b : all) {
       if (!a.is_output || &a >= &b) continue;
-      refuse_sharing(shared(a.bytes, b.bytes), std::string(a.name) + " shares memory with " + b.name);
+      const Sharing sharing = shared(a.bytes, b.bytes);
+      if (sharing != Sharing::none)
+        refuse_sharing(sharing, std::string(a.name) + " shares memory with " + b.name);
     }
   }
 }

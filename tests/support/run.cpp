@@ -207,6 +207,7 @@ RunResult run_forward(const Problem& problem, const Inputs& inputs, Version vers
     detail::check(call(&args, static_cast<fa_version>(version), queue.stream()));
   } catch (const Error& error) {
     if (error.status() == FA_CUDA_ERROR) throw;  // a launch may have failed half way
+    if (!prefill) throw;                         // nothing to tell a write by
     queue.wait();
     std::string text = damage() + out.written(out.read()) + lse.written(lse.read());
     if (workspace) text += workspace->written(workspace->read());
