@@ -13,6 +13,7 @@
 #include "bench/json.hpp"
 #include "bench/options.hpp"
 #include "bench/problem_sets.hpp"
+#include "bench/program.hpp"
 #include "bench/run_facts.hpp"
 #include "bench/runner.hpp"
 #include "bench/table.hpp"
@@ -263,13 +264,5 @@ int run(int argc, char** argv) {
 }  // namespace fa::bench
 
 int main(int argc, char** argv) {
-  try {
-    return fa::bench::run(argc, argv);
-  } catch (const fa::bench::UsageError& error) {
-    std::cerr << "bench_attention: " << error.what() << " (see --help)\n";
-    return 2;
-  } catch (const std::exception& error) {
-    std::cerr << "bench_attention: " << error.what() << '\n';
-    return 2;
-  }
+  return fa::bench::run_program("bench_attention", fa::bench::run, argc, argv);
 }

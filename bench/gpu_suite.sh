@@ -74,7 +74,8 @@ stage_tests() {
   for shard in "${!pids[@]}"; do
     local one=0
     wait "${pids[$shard]}" || one=$?
-    if [ "$one" -ne 0 ]; then status=1; echo "== ${logs[$shard]##*/}: status $one"; fi
+    # 77: every test of that process skipped itself.
+    if [ "$one" -ne 0 ] && [ "$one" -ne 77 ]; then status=1; echo "== ${logs[$shard]##*/}: status $one"; fi
   done
   for shard in "${logs[@]}"; do
     echo "== ${shard##*/}"

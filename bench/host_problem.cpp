@@ -44,11 +44,7 @@ HostProblem::HostProblem(const test::Problem& problem, const test::Inputs& input
   args_.v = test::c_tensor(v, placed_.v, in);
   args_.out = test::c_tensor(out_.data, placed_.out, to);
   args_.lse = problem.lse ? lse_.data() : nullptr;
-  args_.mask.left = problem.mask.left;
-  args_.mask.right = problem.mask.right;
-  args_.mask.alignment = static_cast<std::int32_t>(problem.mask.alignment);
-  args_.scale = problem.scale.value_or(0.0f);
-  args_.scale_is_set = problem.scale.has_value() ? 1 : 0;
+  test::set_options(args_, problem);
 }
 
 void HostProblem::spoil_outputs() {

@@ -1,10 +1,10 @@
 /// The command line of bench_attention, without Google Benchmark's own flags.
 #pragma once
 
-#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "bench/program.hpp"
 #include "bench/side.hpp"
 
 namespace fa::bench {
@@ -21,12 +21,6 @@ struct Options {
   bool full = false;
   bool list = false;
   bool help = false;
-};
-
-/// A word of the command line that means nothing. The text is for the user.
-class UsageError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
 };
 
 /// Reads our flags and takes them out of argv; those that start with --benchmark_ stay. Throws UsageError.

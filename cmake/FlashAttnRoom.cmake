@@ -10,7 +10,7 @@
 #     INSTANCES float16:64 float16:128 bfloat16:64)   # dtype:head dimension
 #
 # A template may use @FA_TYPE@ (float, __half, __nv_bfloat16), @FA_DTYPE@ (float32, ...), @FA_HEAD_DIM@. It
-# explicitly instantiates the room's host function launch<Config>(params, stream), never a __global__ by
+# explicitly instantiates the room's host functions of a Config, never a __global__ by
 # extern template: nvcc 13 gives kernel stubs internal linkage, and the link fails.
 #
 # The OBJECT library is joined by its objects; linking it would break install(EXPORT).

@@ -77,11 +77,7 @@ cudaError_t launch_kernel(const LaunchContext& context, dim3 grid, dim3 block, i
   config.blockDim = block;
   config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
   config.stream = context.stream;
-  cudaError_t error = cudaLaunchKernelEx(&config, kKernel, params...);
-  if (error == cudaErrorInvalidValue && asks) {  // the application has reset the device since
-    error = prepare_kernel<kKernel>(*context.device, shared_bytes);
-    if (error == cudaSuccess) error = cudaLaunchKernelEx(&config, kKernel, params...);
-  }
+  const cudaError_t error = cudaLaunchKernelEx(&config, kKernel, params...);
   if (error == cudaSuccess && debug_sync()) return cudaStreamSynchronize(context.stream);
   return error;
 }

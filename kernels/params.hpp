@@ -23,14 +23,10 @@ struct ForwardProblem {
   Dtype dtype_out;  // of out
   int64_t B, H, Hk, M, N, D, Dv;
   Strides q, k, v, out;
-  // Largest power of two, at most 16, that divides every row's address in bytes: base pointer and strides.
-  int q_alignment, k_alignment, v_alignment, out_alignment;
   // Row i sees keys j with i + window_lo <= j <= i + window_hi. Unbounded sides are clamped to
   // window_lo = -M and window_hi = N, which bound nothing for any row; every value lies in [-M, N].
   int64_t window_lo, window_hi;
   float scale;
-  bool has_lse;
-  int threads;  // as asked: 0 is the default
 };
 
 /// The problem with its pointers: what a kernel gets.
@@ -47,17 +43,13 @@ struct ForwardParams {
   int32_t group;                 // H / Hk: query head h reads key head h / group
   int32_t window_lo, window_hi;  // row i sees keys in [i + window_lo, i + window_hi]
   float scale;
-  float scale_log2;  // scale * log2(e), for kernels that use exp2
 };
 
 /// What a row may ask of the device: read once per device and kept. Host rows get one with ordinal -1.
 struct DeviceProperties {
   int ordinal = -1;
-  int major = 0, minor = 0;  // compute capability
-  int multiprocessors = 0;
+  int major = 0, minor = 0;         // compute capability
   int shared_memory_per_block = 0;  // bytes, opt-in limit, lowered by FLASHATTN_MAX_SMEM
-  int shared_memory_per_multiprocessor = 0;
-  int l2_bytes = 0;
   char name[64] = {};
 };
 

@@ -259,6 +259,7 @@ fa_status fa_forward_prepare(const fa_forward_args* args, fa_version version) {
     if (!plan.has_rows() || plan.choice.row->prepare == nullptr) return;
     const CurrentDevice current(plan.side.device);
     check_cuda(plan.choice.row->prepare(plan.problem, *plan.device), plan.choice.row->name);
+    if (plan.args.workspace == nullptr && plan.workspace_size() > 0) prepare_pool(plan.side.device);
   });
 }
 

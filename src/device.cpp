@@ -55,10 +55,7 @@ void read_properties(int ordinal, DeviceProperties& p) {
   p.ordinal = ordinal;
   p.major = attribute(cudaDevAttrComputeCapabilityMajor);
   p.minor = attribute(cudaDevAttrComputeCapabilityMinor);
-  p.multiprocessors = attribute(cudaDevAttrMultiProcessorCount);
   p.shared_memory_per_block = limited_shared_memory(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
-  p.shared_memory_per_multiprocessor = attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
-  p.l2_bytes = attribute(cudaDevAttrL2CacheSize);
   cudaDeviceProp all;
   check_cuda(cudaGetDeviceProperties(&all, ordinal), "cudaGetDeviceProperties");
   std::copy_n(all.name, std::min(std::strlen(all.name), sizeof p.name - 1), p.name);
@@ -116,6 +113,10 @@ ErrorStateGuard::~ErrorStateGuard() {
   if (!pending_) cudaGetLastError();
 }
 
+void prepare_pool(int ordinal) {
+  pool(ordinal);
+}
+
 void* allocate(size_t bytes, int ordinal, struct ::CUstream_st* stream) {
   void* memory = nullptr;
   check_cuda(cudaMallocFromPoolAsync(&memory, bytes, pool(ordinal), stream), "cudaMallocFromPoolAsync");
@@ -145,6 +146,8 @@ ErrorStateGuard::ErrorStateGuard() {}
 ErrorStateGuard::~ErrorStateGuard() {
   (void)pending_;
 }
+
+void prepare_pool(int) {}
 
 void* allocate(size_t, int ordinal, struct ::CUstream_st*) {
   device_properties(ordinal);

@@ -28,7 +28,8 @@ class CurrentDevice {
 };
 
 /// Keeps the CUDA runtime's last error as the application left it: what a failed call of ours leaves behind
-/// is cleared at the end of the scope, unless the application's own was pending before.
+/// is cleared at the end of the scope. Where the application's own was pending before, a failed call of ours
+/// takes its place (the runtime keeps one error), and is left.
 class ErrorStateGuard {
  public:
   ErrorStateGuard();
@@ -46,7 +47,8 @@ void check_cuda(int code, const char* what);
 
 /// Stream-ordered memory from the device's own pool, on the current device. The pool keeps up to 256 MiB of
 /// freed memory for later calls; what is beyond goes back to the driver at the next synchronisation. Under
-/// graph capture both become nodes of the graph.
+/// graph capture both become nodes of the graph. prepare_pool makes the pool ahead of the first of them.
+void prepare_pool(int ordinal);
 void* allocate(size_t bytes, int ordinal, struct ::CUstream_st* stream);
 void release(void* memory, struct ::CUstream_st* stream) noexcept;
 

@@ -1,14 +1,8 @@
 #include "src/params.hpp"
 
-#include <algorithm>
-#include <limits>
-
 namespace fa::internal {
 
 ForwardParams make_params(const ForwardProblem& problem, const fa_forward_args& args) {
-  constexpr double kLog2E = 1.4426950408889634;
-  constexpr double kLargest = std::numeric_limits<float>::max();
-  const double scale_log2 = std::clamp(static_cast<double>(problem.scale) * kLog2E, -kLargest, kLargest);
   const auto narrow = [](int64_t x) { return static_cast<int32_t>(x); };  // validate bounds every size
   return {
       .q = args.q.data,
@@ -33,7 +27,6 @@ ForwardParams make_params(const ForwardProblem& problem, const fa_forward_args& 
       .window_lo = narrow(problem.window_lo),
       .window_hi = narrow(problem.window_hi),
       .scale = problem.scale,
-      .scale_log2 = static_cast<float>(scale_log2),
   };
 }
 

@@ -31,8 +31,8 @@ struct Situation {
 inline constexpr size_t kAutoWorkspaceLimit = 256'000'000;
 
 /// The row named by `version`, its stand-in, or for Auto the first in the table's order that takes the
-/// problem. Throws InvalidArgument for a version that is no number of one, Unsupported where the table has no
-/// such row.
+/// problem. Throws InvalidArgument for a number that is no version's; where the table has no such row,
+/// `absence` says so.
 Choice choose(const ForwardProblem& problem, Version version, const Situation& situation);
 
 }  // namespace fa::internal

@@ -189,16 +189,6 @@ Strides strides(const fa_tensor& t) {
   return {t.stride[0], t.stride[1], t.stride[2]};
 }
 
-// Largest power of two up to 16 that divides the address of every row, in bytes.
-int row_alignment(const fa_tensor& t) {
-  const uint64_t element = size_of(static_cast<Dtype>(t.dtype));
-  uint64_t bits = 16 | reinterpret_cast<uintptr_t>(t.data);
-  for (int dim = 0; dim < 3; ++dim) {
-    if (t.size[dim] > 1) bits |= static_cast<uint64_t>(t.stride[dim]) * element;
-  }
-  return static_cast<int>(bits & (~bits + 1));
-}
-
 }  // namespace
 
 void require_known_size(size_t size) {
@@ -301,16 +291,10 @@ ForwardProblem validate(const fa_forward_args& args) {
   problem.k = strides(args.k);
   problem.v = strides(args.v);
   problem.out = strides(args.out);
-  problem.q_alignment = row_alignment(args.q);
-  problem.k_alignment = row_alignment(args.k);
-  problem.v_alignment = row_alignment(args.v);
-  problem.out_alignment = row_alignment(args.out);
   set_window(args.mask, problem);
   problem.scale = args.scale_is_set != 0
                       ? args.scale
                       : static_cast<float>(1.0 / std::sqrt(static_cast<double>(problem.D)));
-  problem.has_lse = args.lse != nullptr;
-  problem.threads = args.threads;
   return problem;
 }
 

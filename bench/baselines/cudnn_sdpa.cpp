@@ -10,30 +10,28 @@
 
 #include <algorithm>
 
+#include "tests/support/layout.hpp"
+
 namespace fa::bench {
 
-void CudnnShape::set_bhsd() {
-  const auto set = [](std::int64_t(&stride)[3], std::int64_t heads, std::int64_t length, std::int64_t width) {
-    stride[0] = heads * length * width;
-    stride[1] = length * width;
-    stride[2] = width;
-  };
-  set(q_stride, H, M, D);
-  set(k_stride, Hk, N, D);
-  set(v_stride, Hk, N, Dv);
-  set(out_stride, H, M, Dv);
-}
-
-void CudnnShape::set_bshd() {
-  const auto set = [](std::int64_t(&stride)[3], std::int64_t heads, std::int64_t length, std::int64_t width) {
-    stride[0] = length * heads * width;
-    stride[1] = width;
-    stride[2] = heads * width;
-  };
-  set(q_stride, H, M, D);
-  set(k_stride, Hk, N, D);
-  set(v_stride, Hk, N, Dv);
-  set(out_stride, H, M, Dv);
+CudnnShape shape_of(const test::Problem& problem) {
+  CudnnShape shape;
+  shape.dtype = problem.dtype;
+  shape.B = problem.B;
+  shape.H = problem.H;
+  shape.Hk = problem.Hk;
+  shape.M = problem.M;
+  shape.N = problem.N;
+  shape.D = problem.D;
+  shape.Dv = problem.Dv;
+  shape.mask = problem.mask;
+  shape.scale = test::scale_of(problem);
+  const test::PlacedProblem placed = test::place(problem);
+  std::copy_n(placed.q.stride, 3, shape.q_stride);
+  std::copy_n(placed.k.stride, 3, shape.k_stride);
+  std::copy_n(placed.v.stride, 3, shape.v_stride);
+  std::copy_n(placed.out.stride, 3, shape.out_stride);
+  return shape;
 }
 
 }  // namespace fa::bench
@@ -46,8 +44,8 @@ void CudnnShape::set_bshd() {
 #include <cstring>
 #include <deque>
 #include <limits>
+#include <map>
 #include <stdexcept>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -243,20 +241,6 @@ class Operations {
     add(operation, what);
   }
 
-  void reshape(const Value& x, const Value& y, const std::string& what) {
-    const Descriptor operation = descriptors.make(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, what);
-    link(operation, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x.descriptor, what);
-    link(operation, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, y.descriptor, what);
-    add(operation, what);
-  }
-
-  /// Another view of the last two dimensions, transposed: sizes and strides.
-  Value between_transposed(cudnnDataType_t type, const Four& size, const Four& stride,
-                           const std::string& what) {
-    return tensor(next_uid_++, type, {size[0], size[1], size[3], size[2]},
-                  {stride[0], stride[1], stride[3], stride[2]}, true, false, what);
-  }
-
   void add(Descriptor operation, const std::string& what) {
     check(api().finalize(operation), "finalize operation " + what);
     operations.push_back(operation);
@@ -297,12 +281,6 @@ enum Uid : std::int64_t {
   kV,
   kOut,
   kStats,
-  kDout,
-  kDq,
-  kDk,
-  kDv,
-  kAccumulator,
-  kDelta,
 };
 
 cudnnDataType_t data_type(Dtype dtype) {
@@ -360,11 +338,6 @@ Four strides(const std::int64_t (&stride)[3]) {
   return {stride[0], stride[1], stride[2], 1};
 }
 
-Value k_transposed(Operations& ops, const CudnnShape& shape) {
-  return ops.memory(kK, data_type(shape.dtype), {shape.B, shape.Hk, shape.D, shape.N},
-                    {shape.k_stride[0], shape.k_stride[1], 1, shape.k_stride[2]}, "k, transposed");
-}
-
 /// The graph of cuDNN's own C++ front end (github.com/NVIDIA/cudnn-frontend, node/scaled_dot_product_*):
 /// its engines recognise this sequence and fuse it. Without the stats chain, read or not, none takes it.
 void forward_graph(Operations& ops, const CudnnShape& shape, bool with_stats) {
@@ -372,7 +345,8 @@ void forward_graph(Operations& ops, const CudnnShape& shape, bool with_stats) {
   const Four scores_size = {shape.B, shape.H, shape.M, shape.N};
   const Four row_size = {shape.B, shape.H, shape.M, 1};
   const Value q = ops.memory(kQ, type, {shape.B, shape.H, shape.M, shape.D}, strides(shape.q_stride), "q");
-  const Value kt = k_transposed(ops, shape);
+  const Value kt = ops.memory(kK, type, {shape.B, shape.Hk, shape.D, shape.N},
+                              {shape.k_stride[0], shape.k_stride[1], 1, shape.k_stride[2]}, "k, transposed");
   const Value product = ops.between(CUDNN_DATA_FLOAT, scores_size, "q k^T");
   ops.matmul(q, kt, product, "q k^T");
   const Value scale = ops.constant(shape.scale);
@@ -426,82 +400,6 @@ void forward_operation(Operations& ops, const CudnnShape& shape, bool with_stats
   ops.add(operation, what);
 }
 
-/// The same source's backward graph: delta and dq's fp32 sums lie in memory, the scores nowhere.
-void backward_graph(Operations& ops, const CudnnShape& shape) {
-  const cudnnDataType_t type = data_type(shape.dtype);
-  const auto [B, H, Hk, M, N, D, Dv] =
-      std::tie(shape.B, shape.H, shape.Hk, shape.M, shape.N, shape.D, shape.Dv);
-  const Four scores_size = {B, H, M, N};
-  const Four row_size = {B, H, M, 1};
-  const Value q = ops.memory(kQ, type, {B, H, M, D}, strides(shape.q_stride), "q");
-  const Value kt = k_transposed(ops, shape);
-  const Value vt = ops.memory(kV, type, {B, Hk, Dv, N},
-                              {shape.v_stride[0], shape.v_stride[1], 1, shape.v_stride[2]}, "v, transposed");
-  const Value out = ops.memory(kOut, type, {B, H, M, Dv}, strides(shape.out_stride), "out");
-  const Value dout = ops.memory(kDout, type, {B, H, M, Dv}, strides(shape.out_stride), "dout");
-  const Value stats = ops.memory(kStats, CUDNN_DATA_FLOAT, row_size, contiguous(row_size), "stats");
-  const Value scale = ops.constant(shape.scale);
-  const Value one = ops.constant(1.0f);
-
-  // delta = rowsum(dout o out), in memory.
-  const Value products = ops.pointwise(CUDNN_POINTWISE_MUL, dout, &out, "dout o out");
-  const Value sums = ops.between(CUDNN_DATA_FLOAT, row_size, "rowsum(dout o out)");
-  ops.reduce(CUDNN_REDUCE_TENSOR_ADD, products, sums, "rowsum(dout o out)");
-  const Value delta = ops.memory(kDelta, CUDNN_DATA_FLOAT, row_size, contiguous(row_size), "delta");
-  ops.pointwise(CUDNN_POINTWISE_MUL, CUDNN_DATA_FLOAT, sums, &one, nullptr, delta, -1, "delta");
-
-  // p = exp(scale q k^T - stats), masked; dv = p^T dout.
-  const Value product = ops.between(CUDNN_DATA_FLOAT, scores_size, "q k^T");
-  ops.matmul(q, kt, product, "q k^T");
-  const Value scaled = ops.pointwise(CUDNN_POINTWISE_MUL, product, &scale, "scale");
-  Value shifted = ops.pointwise(CUDNN_POINTWISE_SUB, scaled, &stats, "scores - stats");
-  if (is_causal(shape)) shifted = causal(ops, shape, shifted);
-  const Value p = ops.pointwise(CUDNN_POINTWISE_EXP, shifted, nullptr, "p");
-  const Value pt = ops.between_transposed(type, scores_size, contiguous(scores_size), "p^T");
-  ops.reshape(p, pt, "p^T");
-  const Value dv = ops.memory(kDv, type, {B, Hk, N, Dv}, strides(shape.v_stride), "dv");
-  if (H == Hk) {
-    ops.matmul(pt, dout, dv, "p^T dout");
-  } else {
-    const Value per_head = ops.between(type, {B, H, N, Dv}, "dv per query head");
-    ops.matmul(pt, dout, per_head, "p^T dout");
-    ops.reduce(CUDNN_REDUCE_TENSOR_ADD, per_head, dv, "dv");
-  }
-
-  // ds = (dout v^T - delta) o p scale; dk = ds^T q.
-  const Value dp = ops.between(CUDNN_DATA_FLOAT, scores_size, "dout v^T");
-  ops.matmul(dout, vt, dp, "dout v^T");
-  const Value centred = ops.pointwise(CUDNN_POINTWISE_SUB, dp, &delta, "dp - delta");
-  const Value weighted = ops.pointwise(CUDNN_POINTWISE_MUL, centred, &p, "(dp - delta) o p");
-  const Value ds = ops.between(type, scores_size, "ds");
-  ops.pointwise(CUDNN_POINTWISE_MUL, CUDNN_DATA_FLOAT, weighted, &scale, nullptr, ds, -1, "ds");
-  const Value dst = ops.between_transposed(type, scores_size, contiguous(scores_size), "ds^T");
-  ops.reshape(ds, dst, "ds^T");
-  const Value dk = ops.memory(kDk, type, {B, Hk, N, D}, strides(shape.k_stride), "dk");
-  if (H == Hk) {
-    ops.matmul(dst, q, dk, "ds^T q");
-  } else {
-    const Value per_head = ops.between(type, {B, H, N, D}, "dk per query head");
-    ops.matmul(dst, q, per_head, "ds^T q");
-    ops.reduce(CUDNN_REDUCE_TENSOR_ADD, per_head, dk, "dk");
-  }
-
-  // dq = ds k, summed in fp32 in memory.
-  const Value k = ops.between_transposed(type, kt.size,
-                                         {shape.k_stride[0], shape.k_stride[1], 1, shape.k_stride[2]}, "k");
-  ops.reshape(kt, k, "k");
-  const Four dq_size = {B, H, M, D};
-  const Value accumulator =
-      ops.memory(kAccumulator, CUDNN_DATA_FLOAT, dq_size, contiguous(dq_size), "dq in fp32");
-  ops.matmul(ds, k, accumulator, "ds k");
-  const Value dq = ops.memory(kDq, type, dq_size, strides(shape.q_stride), "dq");
-  ops.pointwise(CUDNN_POINTWISE_IDENTITY, CUDNN_DATA_FLOAT, accumulator, nullptr, nullptr, dq, -1, "dq");
-}
-
-std::size_t round_up(std::size_t bytes) {
-  return (bytes + 255) / 256 * 256;
-}
-
 }  // namespace
 
 /// A finalised execution plan with all that it holds on to.
@@ -516,7 +414,7 @@ class CudnnPlan {
   CudnnPlan(const CudnnPlan&) = delete;
   CudnnPlan& operator=(const CudnnPlan&) = delete;
   ~CudnnPlan() {
-    if (pack_ != nullptr) api().destroy_descriptor(pack_);
+    for (const auto& [pointers, pack] : packs_) api().destroy_descriptor(pack);
   }
 
  private:
@@ -568,8 +466,7 @@ class CudnnPlan {
       pointers.push_back(constant.bytes);
     }
     pointers.push_back(workspace);
-    if (pack_ == nullptr || pointers != packed_) pack(uids, pointers);
-    check(api().execute(handle_.handle, plan_, pack_), "execute (" + engine_ + ")");
+    check(api().execute(handle_.handle, plan_, pack(uids, pointers)), "execute (" + engine_ + ")");
   }
 
  private:
@@ -635,25 +532,33 @@ class CudnnPlan {
     return said ? std::to_string(number) : "?";
   }
 
-  void pack(const std::vector<std::int64_t>& uids, const std::vector<void*>& pointers) {
-    if (pack_ != nullptr) api().destroy_descriptor(pack_);
-    pack_ = nullptr;
-    check(api().create_descriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack_), "create variant pack");
-    const auto count = static_cast<std::int64_t>(uids.size());
-    set(pack_, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, count, uids.data(), "variant pack, ids");
-    set(pack_, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, count, pointers.data(),
-        "variant pack, pointers");
-    set(pack_, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &pointers.back(),
-        "variant pack, workspace");
-    check(api().finalize(pack_), "finalize variant pack");
-    packed_ = pointers;
+  /// The finalised variant pack of these pointers, the workspace last; made at their first call, so that
+  /// inputs that rotate cost no later call one. A pack that fails to finalise is not kept.
+  Descriptor pack(const std::vector<std::int64_t>& uids, const std::vector<void*>& pointers) {
+    if (const auto found = packs_.find(pointers); found != packs_.end()) return found->second;
+    Descriptor made = nullptr;
+    check(api().create_descriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &made), "create variant pack");
+    try {
+      const auto count = static_cast<std::int64_t>(uids.size());
+      set(made, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, count, uids.data(),
+          "variant pack, ids");
+      set(made, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, count, pointers.data(),
+          "variant pack, pointers");
+      set(made, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &pointers.back(),
+          "variant pack, workspace");
+      check(api().finalize(made), "finalize variant pack");
+      packs_.emplace(pointers, made);
+    } catch (...) {
+      api().destroy_descriptor(made);
+      throw;
+    }
+    return made;
   }
 
   Descriptor plan_ = nullptr;  // owned by operations.descriptors
   std::size_t workspace_bytes_ = 0;
   std::string engine_;
-  Descriptor pack_ = nullptr;
-  std::vector<void*> packed_;  // the pointers of pack_, the workspace last
+  std::map<std::vector<void*>, Descriptor> packs_;  // by their pointers, the workspace last
 };
 
 namespace {
@@ -672,31 +577,18 @@ std::unique_ptr<CudnnPlan> try_route(const std::string& name, const Build& build
   }
 }
 
-std::unique_ptr<CudnnPlan> forward_plan(const CudnnShape& shape, bool with_stats, CudnnRoute route,
-                                        std::string* texts) {
-  std::unique_ptr<CudnnPlan> plan;
-  if (route != CudnnRoute::operation) {
-    plan = try_route(
-        "graph", [&](Operations& ops) { forward_graph(ops, shape, with_stats); }, texts);
-  }
-  if (plan != nullptr || route == CudnnRoute::graph) return plan;
+/// The products, mask and softmax as one fusible graph, which is what PyTorch's scaled_dot_product_attention
+/// does; else one SDPA_FWD operation (cuDNN >= 9.13), which up to 9.20 has no mask.
+std::unique_ptr<CudnnPlan> forward_plan(const CudnnShape& shape, bool with_stats, std::string* texts) {
+  std::unique_ptr<CudnnPlan> plan = try_route(
+      "graph", [&](Operations& ops) { forward_graph(ops, shape, with_stats); }, texts);
+  if (plan != nullptr) return plan;
   if (is_causal(shape)) {
     *texts += std::string(texts->empty() ? "" : "\n  ") + "operation: has no mask before cuDNN 9.21";
     return nullptr;
   }
   return try_route(
       "operation", [&](Operations& ops) { forward_operation(ops, shape, with_stats); }, texts);
-}
-
-std::unique_ptr<CudnnPlan> backward_plan(const CudnnShape& shape, std::string* texts) {
-  return try_route(
-      "backward graph", [&](Operations& ops) { backward_graph(ops, shape); }, texts);
-}
-
-bool usable(const CudnnShape& shape, std::string* why_not) {
-  const std::string reason = !api().error.empty() ? api().error : reject(shape);
-  if (!reason.empty() && why_not != nullptr) *why_not = reason;
-  return reason.empty();
 }
 
 }  // namespace
@@ -714,11 +606,9 @@ std::string cudnn_version(std::string* why_not) {
 CudnnSdpa::CudnnSdpa(std::unique_ptr<CudnnPlan> plan) : plan_(std::move(plan)) {}
 CudnnSdpa::~CudnnSdpa() = default;
 
-std::unique_ptr<CudnnSdpa> CudnnSdpa::create(const CudnnShape& shape, bool with_stats, std::string* why_not,
-                                             CudnnRoute route) {
-  if (!usable(shape, why_not)) return nullptr;
-  std::string texts;
-  auto plan = forward_plan(shape, with_stats, route, &texts);
+std::unique_ptr<CudnnSdpa> CudnnSdpa::create(const CudnnShape& shape, bool with_stats, std::string* why_not) {
+  std::string texts = !api().error.empty() ? api().error : reject(shape);
+  auto plan = texts.empty() ? forward_plan(shape, with_stats, &texts) : nullptr;
   if (plan == nullptr) {
     if (why_not != nullptr) *why_not = texts;
     return nullptr;
@@ -738,50 +628,6 @@ void CudnnSdpa::run(const void* q, const void* k, const void* v, void* out, floa
   std::vector<CudnnPlan::Binding> bindings = {{kQ, q}, {kK, k}, {kV, v}, {kOut, out}};
   if (stats != nullptr) bindings.push_back({kStats, stats});
   plan_->run(bindings, workspace, stream);
-}
-
-CudnnSdpaBackward::CudnnSdpaBackward(std::unique_ptr<CudnnPlan> plan, std::size_t accumulator_bytes,
-                                     std::size_t delta_bytes)
-    : plan_(std::move(plan)), accumulator_bytes_(accumulator_bytes), delta_bytes_(delta_bytes) {}
-CudnnSdpaBackward::~CudnnSdpaBackward() = default;
-
-std::unique_ptr<CudnnSdpaBackward> CudnnSdpaBackward::create(const CudnnShape& shape, std::string* why_not) {
-  if (!usable(shape, why_not)) return nullptr;
-  std::string texts;
-  auto plan = backward_plan(shape, &texts);
-  if (plan == nullptr) {
-    if (why_not != nullptr) *why_not = texts;
-    return nullptr;
-  }
-  const auto rows = static_cast<std::size_t>(shape.B * shape.H * shape.M);
-  const std::size_t accumulator = round_up(rows * static_cast<std::size_t>(shape.D) * sizeof(float));
-  return std::unique_ptr<CudnnSdpaBackward>(
-      new CudnnSdpaBackward(std::move(plan), accumulator, round_up(rows * sizeof(float))));
-}
-
-std::size_t CudnnSdpaBackward::workspace_bytes() const {
-  return accumulator_bytes_ + delta_bytes_ + plan_->workspace_bytes();
-}
-const std::string& CudnnSdpaBackward::engine() const {
-  return plan_->engine();
-}
-
-void CudnnSdpaBackward::run(const void* q, const void* k, const void* v, const void* out, const float* stats,
-                            const void* dout, void* dq, void* dk, void* dv, void* workspace,
-                            CUstream_st* stream) {
-  auto* const base = static_cast<std::byte*>(workspace);
-  plan_->run({{kQ, q},
-              {kK, k},
-              {kV, v},
-              {kOut, out},
-              {kStats, stats},
-              {kDout, dout},
-              {kDq, dq},
-              {kDk, dk},
-              {kDv, dv},
-              {kAccumulator, base},
-              {kDelta, base + accumulator_bytes_}},
-             base + accumulator_bytes_ + delta_bytes_, stream);
 }
 
 }  // namespace fa::bench
@@ -804,7 +650,7 @@ std::string cudnn_version(std::string* why_not) {
 
 CudnnSdpa::CudnnSdpa(std::unique_ptr<CudnnPlan> plan) : plan_(std::move(plan)) {}
 CudnnSdpa::~CudnnSdpa() = default;
-std::unique_ptr<CudnnSdpa> CudnnSdpa::create(const CudnnShape&, bool, std::string* why_not, CudnnRoute) {
+std::unique_ptr<CudnnSdpa> CudnnSdpa::create(const CudnnShape&, bool, std::string* why_not) {
   if (why_not != nullptr) *why_not = kNoHeaders;
   return nullptr;
 }
@@ -816,24 +662,6 @@ const std::string& CudnnSdpa::engine() const {
   return none;
 }
 void CudnnSdpa::run(const void*, const void*, const void*, void*, float*, void*, CUstream_st*) {}
-
-CudnnSdpaBackward::CudnnSdpaBackward(std::unique_ptr<CudnnPlan> plan, std::size_t accumulator_bytes,
-                                     std::size_t delta_bytes)
-    : plan_(std::move(plan)), accumulator_bytes_(accumulator_bytes), delta_bytes_(delta_bytes) {}
-CudnnSdpaBackward::~CudnnSdpaBackward() = default;
-std::unique_ptr<CudnnSdpaBackward> CudnnSdpaBackward::create(const CudnnShape&, std::string* why_not) {
-  if (why_not != nullptr) *why_not = kNoHeaders;
-  return nullptr;
-}
-std::size_t CudnnSdpaBackward::workspace_bytes() const {
-  return accumulator_bytes_ + delta_bytes_;
-}
-const std::string& CudnnSdpaBackward::engine() const {
-  static const std::string none;
-  return none;
-}
-void CudnnSdpaBackward::run(const void*, const void*, const void*, const void*, const float*, const void*,
-                            void*, void*, void*, void*, CUstream_st*) {}
 
 }  // namespace fa::bench
 

@@ -1,4 +1,4 @@
-/// cuDNN's attention, forward and backward, fp16 and bf16, through its C backend interface.
+/// cuDNN's attention, fp16 and bf16, through its C backend interface.
 ///
 /// libcudnn.so.9 is opened at run time (LD_LIBRARY_PATH chooses which): nothing links it, and a machine
 /// without it gets a reason instead of a failure. Building needs cuDNN's headers; without them every create()
@@ -12,6 +12,8 @@
 
 #include <flashattn/mask.hpp>
 #include <flashattn/types.hpp>
+
+#include "tests/support/problem.hpp"
 
 struct CUstream_st;
 
@@ -28,19 +30,10 @@ struct CudnnShape {
   Mask mask;
   float scale = 1;
   std::int64_t q_stride[3], k_stride[3], v_stride[3], out_stride[3];
-
-  /// Contiguous [B, H, S, D] strides for all four.
-  void set_bhsd();
-  /// Contiguous [B, S, H, D].
-  void set_bshd();
 };
 
-/// How the problem is put to cuDNN.
-enum class CudnnRoute {
-  any,    // graph, else operation
-  graph,  // products, mask and softmax as one fusible graph: what PyTorch's scaled_dot_product_attention does
-  operation,  // one SDPA_FWD operation (cuDNN >= 9.13); up to 9.20 it has no mask, so full attention only
-};
+/// With the strides of the problem's layout. Calls name its namespace: test::shape_of takes the same problem.
+CudnnShape shape_of(const test::Problem& problem);
 
 class CudnnPlan;
 
@@ -48,8 +41,7 @@ class CudnnSdpa {
  public:
   /// Takes the first engine configuration of cuDNN's heuristics that finalises, on the current device. Null
   /// where none does: why_not (may be null) then has every attempt with cuDNN's own texts, one a line.
-  static std::unique_ptr<CudnnSdpa> create(const CudnnShape& shape, bool with_stats, std::string* why_not,
-                                           CudnnRoute route = CudnnRoute::any);
+  static std::unique_ptr<CudnnSdpa> create(const CudnnShape& shape, bool with_stats, std::string* why_not);
   ~CudnnSdpa();
 
   std::size_t workspace_bytes() const;  // 256-byte aligned device memory
@@ -64,26 +56,6 @@ class CudnnSdpa {
  private:
   explicit CudnnSdpa(std::unique_ptr<CudnnPlan> plan);
   std::unique_ptr<CudnnPlan> plan_;
-};
-
-/// dq, dk, dv from q, k, v, out, the forward's stats and dout. dq has q's strides, dk k's, dv v's, dout
-/// out's.
-class CudnnSdpaBackward {
- public:
-  static std::unique_ptr<CudnnSdpaBackward> create(const CudnnShape& shape, std::string* why_not);
-  ~CudnnSdpaBackward();
-
-  std::size_t workspace_bytes() const;
-  const std::string& engine() const;
-
-  void run(const void* q, const void* k, const void* v, const void* out, const float* stats, const void* dout,
-           void* dq, void* dk, void* dv, void* workspace, CUstream_st* stream);
-
- private:
-  CudnnSdpaBackward(std::unique_ptr<CudnnPlan> plan, std::size_t accumulator_bytes, std::size_t delta_bytes);
-  std::unique_ptr<CudnnPlan> plan_;
-  std::size_t accumulator_bytes_;  // dQ in fp32, [B, H, M, D]
-  std::size_t delta_bytes_;        // rowsum(dO o O), fp32, [B, H, M]
 };
 
 }  // namespace fa::bench

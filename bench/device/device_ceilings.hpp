@@ -15,8 +15,8 @@ class DeviceCeilings {
   DeviceCeilings(const cudaDeviceProp& device, const DeviceStream& stream);
   ~DeviceCeilings();
 
-  /// "gemm_fp32", "gemm_fp16", "gemm_bf16": one product of square matrices. fp32 is fp32 (pedantic, no TF32);
-  /// 16 bits run on tensor cores with fp32 sums.
+  /// "gemm_fp32", "gemm_fp16", "gemm_bf16": one product of square matrices. fp32 is fp32 (cuBLAS's default
+  /// math, no TF32); 16 bits run on tensor cores with fp32 sums.
   Ceiling gemm(Dtype dtype);
   /// "gemm_fp16/sustained": half a second of such products as one call, so that power limits show.
   Ceiling gemm_sustained(Dtype dtype);

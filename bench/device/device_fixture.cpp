@@ -44,48 +44,10 @@ fa_version version_of(const RowPlan& row) {
   return static_cast<fa_version>(row.version);
 }
 
-float scale_of(const Problem& p) {
-  return p.scale.value_or(static_cast<float>(1 / std::sqrt(static_cast<double>(p.D))));
-}
-
 std::string why_no_baseline(const Problem& p) {
   if (p.out_dtype() != p.dtype) return "takes an out of the inputs' element type alone";
   if (p.B == 0 || p.M == 0 || p.N == 0) return "takes no empty tensors";
   return "";
-}
-
-test::DeviceReferenceShape reference_shape(const Problem& p) {
-  test::DeviceReferenceShape shape;
-  shape.dtype = p.dtype;
-  shape.B = p.B;
-  shape.H = p.H;
-  shape.Hk = p.Hk;
-  shape.M = p.M;
-  shape.N = p.N;
-  shape.D = p.D;
-  shape.Dv = p.Dv;
-  shape.mask = p.mask;
-  shape.scale = scale_of(p);
-  return shape;
-}
-
-CudnnShape cudnn_shape(const Problem& p, const test::PlacedProblem& placed) {
-  CudnnShape shape;
-  shape.dtype = p.dtype;
-  shape.B = p.B;
-  shape.H = p.H;
-  shape.Hk = p.Hk;
-  shape.M = p.M;
-  shape.N = p.N;
-  shape.D = p.D;
-  shape.Dv = p.Dv;
-  shape.mask = p.mask;
-  shape.scale = scale_of(p);
-  std::copy_n(placed.q.stride, 3, shape.q_stride);
-  std::copy_n(placed.k.stride, 3, shape.k_stride);
-  std::copy_n(placed.v.stride, 3, shape.v_stride);
-  std::copy_n(placed.out.stride, 3, shape.out_stride);
-  return shape;
 }
 
 }  // namespace
@@ -134,7 +96,7 @@ Choice DeviceFixture::explain_cudnn() {
   if (!why_not.empty()) return {false, "", 0, std::string(kCudnn) + ": " + why_not};
   if (!cudnn_) {
     try {
-      cudnn_ = CudnnSdpa::create(cudnn_shape(problem_, copies_[0]->placed()), problem_.lse, &why_not);
+      cudnn_ = CudnnSdpa::create(bench::shape_of(problem_), problem_.lse, &why_not);
     } catch (const std::runtime_error& error) {
       why_not = error.what();
     }
@@ -169,7 +131,7 @@ Enqueue DeviceFixture::call(const RowPlan& row) {
     return all[static_cast<std::size_t>(i) % all.size()];
   };
   if (row.baseline == kCublasSoftmax) {
-    if (!cublas_) cublas_.emplace(reference_shape(problem_));
+    if (!cublas_) cublas_.emplace(test::shape_of(problem_));
     void* const space = workspace(kCublasSoftmax, cublas_->workspace_bytes());
     return [this, args, at, space](std::int64_t i) {
       const fa_forward_args& a = at(args, i);

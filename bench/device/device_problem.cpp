@@ -89,11 +89,7 @@ DeviceProblem::DeviceProblem(const Problem& problem, std::uint64_t seed, const D
   args_.v = test::c_tensor(v, placed_.v, in);
   args_.out = test::c_tensor(out_.data() + misalignment(problem, to), placed_.out, to);
   args_.lse = problem.lse ? reinterpret_cast<float*>(lse_.data()) : nullptr;
-  args_.mask.left = problem.mask.left;
-  args_.mask.right = problem.mask.right;
-  args_.mask.alignment = static_cast<std::int32_t>(problem.mask.alignment);
-  args_.scale = problem.scale.value_or(0.0f);
-  args_.scale_is_set = problem.scale.has_value() ? 1 : 0;
+  test::set_options(args_, problem);
 }
 
 void DeviceProblem::spoil_outputs(const DeviceStream& stream) {

@@ -14,7 +14,6 @@ class DeviceProblem {
 
   /// The same outputs for every row: only one is looked at at a time.
   const fa_forward_args& args() const { return args_; }
-  const test::PlacedProblem& placed() const { return placed_; }
   /// Makes every output byte 0xFF, which is NaN in every dtype. Asynchronous.
   void spoil_outputs(const DeviceStream& stream);
 

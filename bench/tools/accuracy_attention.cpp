@@ -16,6 +16,7 @@
 #include <flashattn/flashattn.hpp>
 
 #include "bench/baselines/cudnn_sdpa.hpp"
+#include "bench/program.hpp"
 #include "bench/run_facts.hpp"
 #include "bench/tools/device_facts.hpp"
 #include "bench/tools/placed_call.hpp"
@@ -54,11 +55,6 @@ computation in fp32, P rounded to the row's type), explicit attention by cuBLAS,
 
 Exit code: 0; 1 where a row of the library breaks the rule or fails; 2 for a bad command line.
 )";
-
-class UsageError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
 
 struct Options {
   std::vector<Version> rungs;  // empty: all
@@ -219,9 +215,7 @@ class Measurement {
 #if defined(FLASHATTN_TEST_CUBLAS)
     if (!test::have_device()) line.skipped = "no CUDA device";
     add(line, [&](Line&) {
-      const test::DeviceReference device_reference({problem_.dtype, problem_.B, problem_.H, problem_.Hk,
-                                                    problem_.M, problem_.N, problem_.D, problem_.Dv,
-                                                    problem_.mask, scale()});
+      const test::DeviceReference device_reference(test::shape_of(problem_));
       PlacedCall call(contiguous(), inputs_, Side::device);
       const fa_forward_args& args = call.args();
       void* const workspace = call.extra_memory(device_reference.workspace_bytes());
@@ -240,16 +234,10 @@ class Measurement {
     line.name = "cudnn";
     if (!test::have_device()) line.skipped = "no CUDA device";
     add(line, [&](Line& of) -> Outputs<float> {
-      CudnnShape shape;
-      shape.dtype = problem_.dtype;
-      shape.B = problem_.B, shape.H = problem_.H, shape.Hk = problem_.Hk;
-      shape.M = problem_.M, shape.N = problem_.N, shape.D = problem_.D, shape.Dv = problem_.Dv;
-      shape.mask = problem_.mask;
-      shape.scale = scale();
-      shape.set_bhsd();
       std::string why_not = cudnn_version(nullptr);
       of.kernel = "cuDNN " + why_not;
-      const std::unique_ptr<CudnnSdpa> sdpa = CudnnSdpa::create(shape, problem_.lse, &why_not);
+      const std::unique_ptr<CudnnSdpa> sdpa =
+          CudnnSdpa::create(bench::shape_of(contiguous()), problem_.lse, &why_not);
       if (!sdpa) {
         of.skipped = one_line(why_not);
         return {};
@@ -268,10 +256,6 @@ class Measurement {
     while (!text.empty() && text.back() == '\n') text.pop_back();
     std::replace(text.begin(), text.end(), '\n', ';');
     return text;
-  }
-
-  float scale() const {
-    return problem_.scale.value_or(1.0f / std::sqrt(static_cast<float>(problem_.D)));
   }
 
   Problem contiguous() const {
@@ -466,13 +450,5 @@ int run(int argc, char** argv) {
 }  // namespace fa::bench
 
 int main(int argc, char** argv) {
-  try {
-    return fa::bench::run(argc, argv);
-  } catch (const fa::bench::UsageError& error) {
-    std::cerr << "accuracy_attention: " << error.what() << " (see --help)\n";
-    return 2;
-  } catch (const std::exception& error) {
-    std::cerr << "accuracy_attention: " << error.what() << '\n';
-    return 2;
-  }
+  return fa::bench::run_program("accuracy_attention", fa::bench::run, argc, argv);
 }

@@ -9,6 +9,7 @@
 
 #include <flashattn/flashattn.hpp>
 
+#include "bench/program.hpp"
 #include "bench/tools/placed_call.hpp"
 #include "bench/work.hpp"
 #include "tests/support/problem.hpp"
@@ -37,11 +38,6 @@ constexpr const char* kHelp =
 Prints one line of JSON: what ran, its operations, and the bytes that it must move at the least.
 Exit code: 0; 1 where the call fails; 2 for a bad command line; 3 where the rung refuses the problem.
 )";
-
-class UsageError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
 
 const char* short_name(fa_dtype dtype) {
   return dtype == FA_FLOAT32 ? "fp32" : dtype == FA_FLOAT16 ? "fp16" : "bf16";
@@ -162,13 +158,5 @@ int run(int argc, char** argv) {
 }  // namespace fa::bench
 
 int main(int argc, char** argv) {
-  try {
-    return fa::bench::run(argc, argv);
-  } catch (const fa::bench::UsageError& error) {
-    std::cerr << "one_call: " << error.what() << " (see --help)\n";
-    return 2;
-  } catch (const std::exception& error) {
-    std::cerr << "one_call: " << error.what() << '\n';
-    return 1;
-  }
+  return fa::bench::run_program("one_call", fa::bench::run, argc, argv, 1);
 }

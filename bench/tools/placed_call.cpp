@@ -56,12 +56,7 @@ PlacedCall::PlacedCall(const test::Problem& problem, const test::Inputs& inputs,
   args_.v = test::c_tensor(v.data(), placed_.v, in);
   args_.out = test::c_tensor(out_->data(), placed_.out, to);
   args_.lse = p.lse ? static_cast<float*>(lse_->data()) : nullptr;
-  args_.mask.left = p.mask.left;
-  args_.mask.right = p.mask.right;
-  args_.mask.alignment = static_cast<std::int32_t>(p.mask.alignment);
-  args_.scale = p.scale.value_or(0.0f);
-  args_.scale_is_set = p.scale.has_value() ? 1 : 0;
-  args_.threads = p.threads;
+  test::set_options(args_, p);
 }
 
 void PlacedCall::supply_workspace(fa_version version) {

@@ -192,8 +192,8 @@ FA_API fa_status fa_forward(const fa_forward_args* args, fa_version version, str
 /* Writes to *bytes the workspace that fa_forward would need with the same arguments. */
 FA_API fa_status fa_forward_workspace_size(const fa_forward_args* args, fa_version version, size_t* bytes);
 
-/* Loads the modules and sets the attributes that fa_forward would with the same arguments, so that a
- * later call, captured or served, does neither. Launches nothing. */
+/* Loads the modules, sets the attributes and makes the memory pool that fa_forward would with the same
+ * arguments, so that a later call, captured or served, does none of it. Launches nothing. */
 FA_API fa_status fa_forward_prepare(const fa_forward_args* args, fa_version version);
 
 /* Says what fa_forward would run and why not the others, without running it. `plan` may be null. Up to

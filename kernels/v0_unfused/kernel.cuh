@@ -19,8 +19,8 @@ namespace fa::internal::v0 {
 /// Four floats of padding spread the transposing stores over the banks and keep the rows 16-byte aligned.
 template <class Config>
 struct SharedSlices {
-  float A[Config::kDepth][Config::kBlockM + 4];
-  float B[Config::kDepth][Config::kBlockN + 4];
+  alignas(16) float A[Config::kDepth][Config::kBlockM + 4];
+  alignas(16) float B[Config::kDepth][Config::kBlockN + 4];
 };
 
 /// A thread's part of the result: rows first_row + i, columns first_column + j of the block's tile.

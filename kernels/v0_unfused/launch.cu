@@ -36,6 +36,10 @@ std::string reject_forward(const ForwardProblem& problem, const DeviceProperties
   }
   if (problem.dtype_out != Dtype::float32)
     return "writes float32 alone, but out is " + std::string(name_of(problem.dtype_out));
+  if (std::max(problem.D, problem.Dv) > int64_t{1} << 30) {
+    return "takes D and Dv up to 2^30, but D = " + std::to_string(problem.D) +
+           " and Dv = " + std::to_string(problem.Dv);
+  }
   // In double: the product of the sizes may not fit 64 bits.
   const double scores =
       static_cast<double>(problem.B * problem.H) * static_cast<double>(problem.M * problem.N);

@@ -7,13 +7,12 @@
 namespace fa::internal::v2 {
 
 template <class Config>
-cudaError_t Instance<Config>::prepare(const DeviceProperties& device) {
+cudaError_t prepare(const DeviceProperties& device) {
   return prepare_kernel<forward_kernel<Config>>(device, kSharedBytes<Config>);
 }
 
 template <class Config>
-cudaError_t Instance<Config>::launch(const ForwardParams& params, Dtype dtype_out,
-                                     const LaunchContext& context) {
+cudaError_t launch(const ForwardParams& params, Dtype dtype_out, const LaunchContext& context) {
   const unsigned query_tiles = static_cast<unsigned>((params.M + Config::kBlockM - 1) / Config::kBlockM);
   const unsigned heads = static_cast<unsigned>(params.B) * static_cast<unsigned>(params.H);
   return launch_kernel<forward_kernel<Config>>(context, dim3(query_tiles * heads), dim3(Config::kThreads),

@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(Config::kThreads) forward_kernel(ForwardParams
     tile_softmax(s, row0);
     tile_output(s, row0);
   }
-  __syncthreads();
+  __syncthreads();  // where no tile was visited: other warps cleared the state
   write_output(s, p, dtype_out, b, h, row0, query0);
 }
 

@@ -27,6 +27,14 @@ auto with_config(Dtype dtype, int64_t head_dim, F f) {
   return with_head_dim<__nv_bfloat16>(head_dim, f);
 }
 
+template <class T>
+constexpr bool kFitsTheSmallestClass = std::max({kSharedBytes<Config<T, 32>>, kSharedBytes<Config<T, 64>>,
+                                                 kSharedBytes<Config<T, 128>>,
+                                                 kSharedBytes<Config<T, 256>>}) <= 99 * 1024;
+static_assert(kFitsTheSmallestClass<float> && kFitsTheSmallestClass<__half> &&
+                  kFitsTheSmallestClass<__nv_bfloat16>,
+              "every head dimension runs on every device");
+
 }  // namespace
 
 std::string reject_forward(const ForwardProblem& problem, const DeviceProperties& device) {
@@ -57,14 +65,13 @@ size_t forward_workspace(const ForwardProblem&, const DeviceProperties&, int) {
 
 int prepare_forward(const ForwardProblem& problem, const DeviceProperties& device) {
   return with_config(problem.dtype, std::max(problem.D, problem.Dv),
-                     [&](auto config) { return Instance<decltype(config)>::prepare(device); });
+                     [&](auto config) { return prepare<decltype(config)>(device); });
 }
 
 int launch_forward(const ForwardParams& params, const LaunchContext& context, Dtype dtype_in,
                    Dtype dtype_out) {
-  return with_config(dtype_in, std::max(params.D, params.Dv), [&](auto config) {
-    return Instance<decltype(config)>::launch(params, dtype_out, context);
-  });
+  return with_config(dtype_in, std::max(params.D, params.Dv),
+                     [&](auto config) { return launch<decltype(config)>(params, dtype_out, context); });
 }
 
 }  // namespace fa::internal::v2

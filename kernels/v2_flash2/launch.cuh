@@ -1,4 +1,4 @@
-/// One instance of V2, for launch.cu and the instance files.
+/// The host functions of one instance: launch.cu sees their declarations, the instance files hold their code.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -9,9 +9,9 @@
 namespace fa::internal::v2 {
 
 template <class Config>
-struct Instance {
-  static cudaError_t prepare(const DeviceProperties& device);
-  static cudaError_t launch(const ForwardParams& params, Dtype dtype_out, const LaunchContext& context);
-};
+cudaError_t prepare(const DeviceProperties& device);
+
+template <class Config>
+cudaError_t launch(const ForwardParams& params, Dtype dtype_out, const LaunchContext& context);
 
 }  // namespace fa::internal::v2

@@ -110,36 +110,38 @@ class OnDevice : public RowSuite {
   const char* line() const { return "B2 H4/2 S160 D64 causal"; }
 };
 
-// The input arrives on the stream late; the result leaves on it right away.
+// The input arrives on the stream late; the result leaves on it right away, and nothing but the stream is
+// waited for.
 TEST_P(OnDevice, P21_WorkStaysOnItsStream) {
   Call call(problem(line()));
-  const std::vector<std::uint32_t> want = run_alone(call);
+  std::vector<std::uint32_t> want = run_alone(call);
+  want.resize(want.size() - call.rows());  // without the LSE
   call.clear();
 
   const Problem& p = call.problem;
-  const std::size_t bytes = static_cast<std::size_t>(p.B * p.H * p.M * p.D) * size_of(p.dtype);
-  std::vector<unsigned char> q(bytes);
+  const std::size_t q_bytes = static_cast<std::size_t>(p.B * p.H * p.M * p.D) * size_of(p.dtype);
+  const std::size_t out_bytes = want.size() * size_of(p.dtype);
+  void *late = nullptr, *back = nullptr;
+  CHECK(cudaMallocHost(&late, q_bytes));
+  CHECK(cudaMallocHost(&back, out_bytes));
+  CHECK(cudaMemcpy(late, call.q.data(), q_bytes, cudaMemcpyDeviceToHost));
   call.q.fill(0);  // until the stream brings the real one
-  {
-    const Inputs inputs = make_inputs(p);
-    Array staged(Side::host, p.dtype, {p.B, p.H, p.M, p.D});
-    staged.set(inputs.q);
-    std::memcpy(q.data(), staged.data(), bytes);
-  }
-  void* pinned = nullptr;
-  CHECK(cudaMallocHost(&pinned, bytes));
-  std::memcpy(pinned, q.data(), bytes);
-  std::vector<unsigned char> read_back(want.size() * 4);
   CHECK(cudaDeviceSynchronize());
 
   const NonBlockingStream stream;
   CHECK(cudaLaunchHostFunc(
       stream.get(), [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(50)); }, nullptr));
-  CHECK(cudaMemcpyAsync(call.q.data(), pinned, bytes, cudaMemcpyHostToDevice, stream.get()));
+  CHECK(cudaMemcpyAsync(call.q.data(), late, q_bytes, cudaMemcpyHostToDevice, stream.get()));
   ASSERT_EQ(run(call.args(), stream.get()), FA_OK) << fa_last_error();
+  CHECK(cudaMemcpyAsync(back, call.out.data(), out_bytes, cudaMemcpyDeviceToHost, stream.get()));
   stream.wait();
-  EXPECT_EQ(call.result(), want);
-  CHECK(cudaFreeHost(pinned));
+  std::vector<std::uint32_t> got(want.size(), 0);
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    std::memcpy(&got[i], static_cast<const char*>(back) + i * size_of(p.dtype), size_of(p.dtype));
+  }
+  EXPECT_EQ(got, want);
+  CHECK(cudaFreeHost(late));
+  CHECK(cudaFreeHost(back));
 }
 
 std::size_t kernel_nodes(cudaGraph_t graph) {
@@ -193,6 +195,26 @@ TEST_P(OnDevice, P21_GraphReplaySeesNewData) {
     CHECK(cudaGraphExecDestroy(exec));
     CHECK(cudaGraphDestroy(graph));
   }
+}
+
+// No prepare, no call before it (ctest runs it in a process of its own): modules load and the pool is made in
+// capture.
+TEST_P(OnDevice, P21_FirstCallUnderCapture) {
+  Call call(problem(line()));
+  const NonBlockingStream stream;
+  cudaGraph_t graph = nullptr;
+  CHECK(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal));
+  const fa_status status = run(call.args(), stream.get());
+  CHECK(cudaStreamEndCapture(stream.get(), &graph));
+  ASSERT_EQ(status, FA_OK) << fa_last_error();
+  cudaGraphExec_t exec = nullptr;
+  CHECK(cudaGraphInstantiate(&exec, graph, 0));
+  CHECK(cudaGraphLaunch(exec, stream.get()));
+  stream.wait();
+  const std::vector<std::uint32_t> got = call.result();
+  EXPECT_EQ(got, run_alone(call));
+  CHECK(cudaGraphExecDestroy(exec));
+  CHECK(cudaGraphDestroy(graph));
 }
 
 // Host threads on streams of their own, each with its own problem, without a word between them.
@@ -338,7 +360,13 @@ TEST_P(OnDevice, PinnedMemoryRunsWhereItIsNamed) {
   ASSERT_EQ(fa_forward_explain(&args, FA_CPU, &plan, nullptr, 0, nullptr), FA_OK);
   EXPECT_EQ(plan.placement, FA_ON_HOST);
   EXPECT_EQ(plan.runs, 1);
+  std::memset(args.out.data, 0xFF, zero.size());
   ASSERT_EQ(fa_forward(&args, FA_CPU, nullptr), FA_OK) << fa_last_error();
+  CHECK(cudaMemcpy(call.out.data(), args.out.data, zero.size(), cudaMemcpyDefault));
+  Outputs<float> on_host = {call.out.get(), {}};
+  Problem without_lse = p;
+  without_lse.lse = false;
+  EXPECT_EQ(check_forward(without_lse, make_inputs(p), on_host), "");
   for (const void* data : {args.q.data, args.k.data, args.v.data, args.out.data}) {
     CHECK(cudaFreeHost(const_cast<void*>(data)));
   }
@@ -348,9 +376,14 @@ TEST_P(OnDevice, PinnedMemoryRunsWhereItIsNamed) {
 // leaves none.
 TEST_P(OnDevice, P22_TheRuntimesErrorStateIsTheApplications) {
   const Call call(problem(line()));
+  // Long rows, for which every kernel must ask for its shared memory.
+  const Call long_rows(problem("S40 D160"));
+  const fa_forward_args long_args = long_rows.args();
   ASSERT_EQ(cudaSetDevice(9999), cudaErrorInvalidDevice);
   ASSERT_EQ(cudaPeekAtLastError(), cudaErrorInvalidDevice);
   EXPECT_EQ(run(call.args(), nullptr), FA_OK) << fa_last_error();
+  EXPECT_EQ(fa_forward_prepare(&long_args, static_cast<fa_version>(row().version)), FA_OK) << fa_last_error();
+  EXPECT_EQ(run(long_args, nullptr), FA_OK) << fa_last_error();
   fa_forward_args bad = call.args();
   bad.k.data = nullptr;
   EXPECT_EQ(run(bad, nullptr), FA_INVALID_ARGUMENT);

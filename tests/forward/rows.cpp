@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <new>
@@ -14,6 +15,9 @@
 
 #if defined(FLASHATTN_TEST_CUDA)
 #include <cuda_runtime_api.h>
+#endif
+#if defined(FLASHATTN_TEST_CUBLAS)
+#include "tests/support/device_reference.hpp"
 #endif
 
 namespace fa::test {
@@ -89,6 +93,15 @@ std::map<std::string, Tally>& tallies() {
   static std::map<std::string, Tally> all;
   return all;
 }
+
+#if defined(FLASHATTN_TEST_CUBLAS)
+bool all_finite(const Inputs& inputs) {
+  for (const std::vector<float>* values : {&inputs.q, &inputs.k, &inputs.v}) {
+    if (!std::all_of(values->begin(), values->end(), [](float x) { return std::isfinite(x); })) return false;
+  }
+  return true;
+}
+#endif
 
 }  // namespace
 
@@ -360,7 +373,18 @@ bool check_row(Problem problem, const Inputs& inputs, const Row& row) {
   problem.dtype = row.dtype;
   const std::optional<Outputs<float>> got = run_row(problem, inputs, row);
   if (!got) return false;
-  EXPECT_EQ(check_forward(problem, inputs, *got), "") << to_string(problem);
+  const Reference reference = make_reference(problem, inputs);
+  EXPECT_EQ(check_forward(problem, reference, inputs, *got), "") << to_string(problem);
+#if defined(FLASHATTN_TEST_CUBLAS)
+  // A second opinion that shares nothing with the oracle: cuBLAS + softmax in fp32.
+  if (row.side == Side::device && all_finite(inputs)) {
+    const Outputs<float> second = device_reference_forward(problem, inputs);
+    const Reference other = {{{second.out.begin(), second.out.end()}, {second.lse.begin(), second.lse.end()}},
+                             reference.yardstick};
+    EXPECT_EQ(check_forward(problem, other, inputs, *got), "")
+        << "against cuBLAS + softmax: " << to_string(problem);
+  }
+#endif
   return true;
 }
 

@@ -4,7 +4,6 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <memory>
 #include <stdexcept>
@@ -172,8 +171,9 @@ void DeviceReference::run_rows(const void* q, const void* k, const void* v, void
         "output: cublasGemmStridedBatchedEx_64");
 }
 
-Outputs<float> device_reference_forward(const Problem& problem, const Inputs& inputs) {
+DeviceReferenceShape shape_of(const Problem& problem) {
   DeviceReferenceShape shape;
+  shape.dtype = problem.dtype;
   shape.B = problem.B;
   shape.H = problem.H;
   shape.Hk = problem.Hk;
@@ -182,8 +182,13 @@ Outputs<float> device_reference_forward(const Problem& problem, const Inputs& in
   shape.D = problem.D;
   shape.Dv = problem.Dv;
   shape.mask = problem.mask;
-  shape.scale = problem.scale.has_value() ? *problem.scale
-                                          : static_cast<float>(1 / std::sqrt(static_cast<double>(problem.D)));
+  shape.scale = scale_of(problem);
+  return shape;
+}
+
+Outputs<float> device_reference_forward(const Problem& problem, const Inputs& inputs) {
+  DeviceReferenceShape shape = shape_of(problem);
+  shape.dtype = Dtype::float32;
   const DeviceReference reference(shape);
 
   Outputs<float> result;

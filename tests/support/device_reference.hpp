@@ -23,6 +23,9 @@ struct DeviceReferenceShape {
   float scale = 1;
 };
 
+/// The problem's sizes, mask, scale and element type; its layout is not read.
+DeviceReferenceShape shape_of(const Problem& problem);
+
 class DeviceReference {
  public:
   /// Scores lie in the workspace, for as many heads, or rows of one head, at a time as `score_limit` bytes

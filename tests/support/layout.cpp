@@ -146,4 +146,13 @@ fa_tensor c_tensor(void* buffer, const Placed& placed, Dtype dtype) {
   return tensor;
 }
 
+void set_options(fa_forward_args& args, const Problem& problem) {
+  args.mask.left = problem.mask.left;
+  args.mask.right = problem.mask.right;
+  args.mask.alignment = static_cast<std::int32_t>(problem.mask.alignment);
+  args.scale = problem.scale.value_or(0.0f);
+  args.scale_is_set = problem.scale.has_value() ? 1 : 0;
+  args.threads = problem.threads;
+}
+
 }  // namespace fa::test

@@ -1,4 +1,4 @@
-/// Where a problem's elements lie in memory, as its layout says.
+/// Where a problem's elements lie in memory, as its layout says, and the C interface's view of a problem.
 #pragma once
 
 #include <cstddef>
@@ -35,5 +35,8 @@ void fill_elements(std::byte* buffer, const Placed& placed, Dtype dtype, unsigne
 
 /// The C interface's view. `buffer` may be null.
 fa_tensor c_tensor(void* buffer, const Placed& placed, Dtype dtype);
+
+/// Fills mask, scale and threads; nothing else.
+void set_options(fa_forward_args& args, const Problem& problem);
 
 }  // namespace fa::test

@@ -68,11 +68,17 @@ void copy_with_device(void*, const void*, std::size_t) {
 
 bool have_device() {
 #if defined(FLASHATTN_TEST_CUDA)
-  int count = 0;
-  if (cudaGetDeviceCount(&count) == cudaSuccess) return count > 0;
-  cudaGetLastError();  // no device is no error of the test's
-#endif
+  // Asked once: a device that a test has since put out of order is no reason to skip the next one.
+  static const bool found = [] {
+    int count = 0;
+    if (cudaGetDeviceCount(&count) == cudaSuccess) return count > 0;
+    cudaGetLastError();  // no device is no error of the test's
+    return false;
+  }();
+  return found;
+#else
   return false;
+#endif
 }
 
 GuardedBuffer::GuardedBuffer(Side side, std::size_t bytes, unsigned char pattern, std::size_t misalignment)

@@ -341,6 +341,10 @@ KeyRange visible_keys(const Problem& problem, std::int64_t row) {
   return first < last ? KeyRange{first, last} : KeyRange{0, 0};
 }
 
+float scale_of(const Problem& problem) {
+  return problem.scale.value_or(static_cast<float>(1 / std::sqrt(static_cast<double>(problem.D))));
+}
+
 double Problem::visible_pairs() const {
   double pairs = 0;
   for (std::int64_t i = 0; i < M; ++i) {

@@ -60,6 +60,9 @@ struct KeyRange {
 };
 KeyRange visible_keys(const Problem& problem, std::int64_t row);
 
+/// The scale, by default 1 / sqrt(D) rounded once to fp32, as the library takes it.
+float scale_of(const Problem& problem);
+
 /// Words, in any order, separated by blanks, each kind at most once:
 ///   fp32 | fp16 | bf16        element type          out-fp32 | out-fp16 | out-bf16   that of out, if another
 ///   B4  H12  H12/4  M128  N256  S128 (M and N)  D64  D192/128 (D and Dv)

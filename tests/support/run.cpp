@@ -178,12 +178,7 @@ RunResult run_forward(const Problem& problem, const Inputs& inputs, Version vers
   args.v = c_tensor(pointer(v.data(), placed.v), placed.v, dtype);
   args.out = c_tensor(pointer(out.data(), placed.out), placed.out, dtype_out);
   args.lse = p.lse ? static_cast<float*>(lse.data()) : nullptr;
-  args.mask.left = p.mask.left;
-  args.mask.right = p.mask.right;
-  args.mask.alignment = static_cast<std::int32_t>(p.mask.alignment);
-  args.scale = p.scale.value_or(0.0f);
-  args.scale_is_set = p.scale.has_value() ? 1 : 0;
-  args.threads = p.threads;
+  set_options(args, p);
 
   std::optional<OutputBuffer> workspace;
   if (supply_workspace) {
