@@ -13,6 +13,7 @@ install(
   RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 install(FILES ${FLASHATTN_PUBLIC_HEADERS} DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/flashattn")
 install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+install(FILES docs/conventions.md DESTINATION "${CMAKE_INSTALL_DOCDIR}/docs")
 install(EXPORT flashattn-targets NAMESPACE flashattn:: DESTINATION "${package_dir}")
 
 # The C++ runtime by name, for static libraries in programs whose linker is C's.

@@ -22,14 +22,14 @@
 namespace fa::internal {
 namespace {
 
-thread_local std::string last_error;
+// Without a destructor, so that calls made while a thread or the process ends can still fail.
+constexpr size_t kErrorBytes = 4096;
+thread_local char last_error[kErrorBytes];
 
 fa_status fail(fa_status status, const char* text) noexcept {
-  try {
-    last_error = text;
-  } catch (...) {
-    last_error.clear();
-  }
+  const size_t length = std::min(std::strlen(text), kErrorBytes - 1);
+  std::memcpy(last_error, text, length);
+  last_error[length] = '\0';
   return status;
 }
 
@@ -334,7 +334,7 @@ const char* fa_version_string(void) {
 }
 
 const char* fa_last_error(void) {
-  return last_error.c_str();
+  return last_error;
 }
 
 const char* fa_status_name(fa_status status) {

@@ -63,12 +63,11 @@ class BoundedSum {
     if (lo <= 0) return Sharing::some;  // every remaining unknown 0
     if (i == size_) return Sharing::none;
     if (ceil_div(lo, divisor_[i]) * divisor_[i] > hi) return Sharing::none;
-    if (++steps_ > kMaxSteps) return Sharing::undecided;
-
     const Term& term = terms_[i];
     const int64_t first = std::max<int64_t>(0, ceil_div(lo - reach_[i + 1], term.coefficient));
     const int64_t last = std::min(term.bound, floor_div(hi, term.coefficient));
     for (int64_t u = first; u <= last; ++u) {
+      if (++steps_ > kMaxSteps) return Sharing::undecided;
       const int64_t part = term.coefficient * u;
       const Sharing found = search(i + 1, lo - part, hi - part);
       if (found != Sharing::none) return found;

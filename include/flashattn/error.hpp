@@ -33,7 +33,7 @@ class Unsupported : public Error {
   explicit Unsupported(const std::string& text) : Error(FA_UNSUPPORTED, text) {}
 };
 
-/// Host or device memory, or a thread, could not be had (FA_OUT_OF_MEMORY).
+/// Host or device memory could not be had (FA_OUT_OF_MEMORY).
 class OutOfMemory : public Error {
  public:
   explicit OutOfMemory(const std::string& text) : Error(FA_OUT_OF_MEMORY, text) {}

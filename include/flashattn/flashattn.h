@@ -5,7 +5,7 @@
  * computed tile by tile, without storing the score matrix (Dao et al., FlashAttention, 2022; Dao,
  * FlashAttention-2, 2023). docs/conventions.md fixes the meaning of every argument.
  *
- * Every function returns a status, and none of them throws, exits or aborts. A call that does not
+ * Functions that can fail return a status; none throws, exits or aborts. A call that does not
  * return FA_OK has launched nothing and written nothing, except where FA_CUDA_ERROR reports a failed
  * launch. fa_last_error() has the text.
  */
@@ -48,7 +48,7 @@ enum {
   FA_OK = 0,
   FA_INVALID_ARGUMENT = 1, /* an argument breaks a documented rule */
   FA_UNSUPPORTED = 2,      /* a valid problem that the named kernel, this build or this device cannot do */
-  FA_OUT_OF_MEMORY = 3,    /* host or device memory, or a thread, could not be had */
+  FA_OUT_OF_MEMORY = 3,    /* host or device memory could not be had */
   FA_CUDA_ERROR = 4,       /* the CUDA runtime or driver refused; no usable device */
   FA_INTERNAL_ERROR = 5    /* a fault of the library itself */
 };
@@ -142,11 +142,11 @@ typedef struct fa_forward_args {
  * are left out. */
 typedef struct fa_forward_plan {
   size_t size;
-  int32_t runs;           /* 1: some kernel takes the problem */
-  fa_version version;     /* the rung that runs (a stand-in's own number, never FA_AUTO) */
+  int32_t runs;       /* 1: some kernel takes the problem */
+  fa_version version; /* the rung that runs, a stand-in's own number; where none does, what was asked for */
   fa_placement placement; /* FA_ON_HOST or FA_ON_DEVICE */
   int32_t device;         /* CUDA ordinal; -1 on the host */
-  int32_t threads;        /* CPU backend: how many threads; 0 on the device */
+  int32_t threads;        /* CPU backend: at most how many threads; 0 on the device */
   int32_t reserved;
   size_t workspace_size; /* bytes the kernel needs */
   const char* kernel;    /* its name; static storage; null where nothing runs */
@@ -185,7 +185,8 @@ FA_API fa_status fa_forward_args_init(fa_forward_args* args, size_t size);
 
 /* Runs the forward pass by `version`. On the device it is asynchronous on `stream`, on the device that
  * holds the tensors; the caller's current device is left as it was. On the host it is synchronous and
- * `stream` must be null. With B or M of 0 there is nothing to do, and neither a side nor a stream to mind.
+ * `stream` must be null. With B or M of 0 there is nothing to do, and neither
+ * a side, a stream nor a row's limits to mind; the pair of version and dtype must exist all the same.
  * FA_INVALID_ARGUMENT, FA_UNSUPPORTED, FA_OUT_OF_MEMORY, FA_CUDA_ERROR as above. */
 FA_API fa_status fa_forward(const fa_forward_args* args, fa_version version, struct CUstream_st* stream);
 

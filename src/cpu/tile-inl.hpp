@@ -178,17 +178,20 @@ struct OutputStrip {
   template <int kRows>
   FA_INLINE void run(int64_t feature) const {
     float* const output = scratch.output + feature * columns + column;
+    // The block is summed on its own: added key by key to the sum over all blocks, millions of keys would
+    // each be lost to its rounding.
     Vec acc[kRows][kVecs];
-    FA_UNROLL for (int v = 0; v < kVecs; ++v) {
-      const Vec alpha = load(scratch.alpha + column + v * kLanes);
-      FA_UNROLL for (int r = 0; r < kRows; ++r) {
-        acc[r][v] = mul(load(output + r * columns + v * kLanes), alpha);
-      }
+    FA_UNROLL for (int r = 0; r < kRows; ++r) {
+      FA_UNROLL for (int v = 0; v < kVecs; ++v) acc[r][v] = broadcast(0.0f);
     }
     multiply_add<kRows, kVecs>(acc, values.data + feature, 1, values.stride, scratch.score + column, columns,
                                keys);
-    FA_UNROLL for (int r = 0; r < kRows; ++r) {
-      FA_UNROLL for (int v = 0; v < kVecs; ++v) store(acc[r][v], output + r * columns + v * kLanes);
+    FA_UNROLL for (int v = 0; v < kVecs; ++v) {
+      const Vec alpha = load(scratch.alpha + column + v * kLanes);
+      FA_UNROLL for (int r = 0; r < kRows; ++r) {
+        float* const o = output + r * columns + v * kLanes;
+        store(mul_add(load(o), alpha, acc[r][v]), o);
+      }
     }
   }
 };

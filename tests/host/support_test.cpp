@@ -307,7 +307,7 @@ TEST(RandomProblem, CoversWhatItShould) {
 
 // ---- the mask rule -------------------------------------------------------------------------------------
 
-/// DESIGN.md, conventions 2, word for word. p - j and j - p are small; bounds may be 2^63 - 1.
+/// docs/conventions.md, rules 2 and 3, word for word. p - j and j - p are small; bounds may be 2^63 - 1.
 bool sees(const Problem& problem, std::int64_t i, std::int64_t j) {
   const std::int64_t p = problem.mask.alignment == Alignment::top_left ? i : i + problem.N - problem.M;
   return (problem.mask.left == -1 || p - j <= problem.mask.left) &&

@@ -53,8 +53,8 @@ struct Problem {
   double bytes() const;
 };
 
-/// The keys [first, last) that a row sees: the mask rule of DESIGN.md, from problem.mask. first = last = 0
-/// where it sees none. The oracle's own rule; it shares nothing with the library's.
+/// The keys [first, last) that a row sees: the mask rule of docs/conventions.md, from problem.mask. first =
+/// last = 0 where it sees none. The oracle's own rule; it shares nothing with the library's.
 struct KeyRange {
   std::int64_t first, last;
 };
