@@ -218,7 +218,7 @@ summary=$OUT/summary.txt
 {
   echo "date     $(date -u '+%F %H:%M UTC')"
   echo "gpu      $(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null | paste -sd';' || true)"
-  echo "commit   $(git -C "$root" rev-parse --verify -q HEAD || echo unknown)"
+  echo "commit   $(git -C "$root" rev-parse --verify -q HEAD || echo "${FLASHATTN_GIT_COMMIT:-unknown}")"
   echo "host     $(uname -sr), $(nproc) processors"
 } | tee -a "$summary"
 have_gpu || echo "note     no GPU is visible; what needs one is skipped" | tee -a "$summary"
