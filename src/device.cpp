@@ -61,9 +61,23 @@ void read_properties(int ordinal, DeviceProperties& p) {
   std::copy_n(all.name, std::min(std::strlen(all.name), sizeof p.name - 1), p.name);
 }
 
+// Lets the calling thread make calls that a stream capture under way would forbid, since they touch no
+// stream.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
 cudaMemPool_t pool(int ordinal) {
   Device& d = device(ordinal);
   std::call_once(d.pool_once, [&] {
+    const RelaxedCapture relaxed;
     cudaMemPoolProps props{};
     props.allocType = cudaMemAllocationTypePinned;
     props.location.type = cudaMemLocationTypeDevice;
@@ -91,7 +105,10 @@ void check_cuda(int code, const char* what) {
 
 const DeviceProperties& device_properties(int ordinal) {
   Device& d = device(ordinal);
-  std::call_once(d.properties_once, [&] { read_properties(ordinal, d.properties); });
+  std::call_once(d.properties_once, [&] {
+    const RelaxedCapture relaxed;
+    read_properties(ordinal, d.properties);
+  });
   return d.properties;
 }
 

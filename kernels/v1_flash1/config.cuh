@@ -2,6 +2,7 @@
 
 namespace fa::internal::v1 {
 
+/// The tiles of the published ladder's V1 (README, "Credits"): 37 KB of shared memory at D = 64.
 struct Config {
   static constexpr int kBlockM = 32;  // query rows of a tile
   static constexpr int kBlockN = 32;  // key rows of a tile

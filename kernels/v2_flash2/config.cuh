@@ -3,7 +3,8 @@
 namespace fa::internal::v2 {
 
 /// kHeadDim holds D and Dv: the next of 32, 64, 128, 256 up. Fewer query rows where rows are longer, so that
-/// the tiles fit the smallest class of shared memory, 99 KB.
+/// the tiles fit the smallest class of shared memory, 99 KB. 64 x 32 at D = 64 are the tiles of the published
+/// ladder's V2 (README, "Credits").
 template <class T, int HeadDim>
 struct Config {
   using Element = T;
