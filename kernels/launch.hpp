@@ -82,4 +82,11 @@ cudaError_t launch_kernel(const LaunchContext& context, dim3 grid, dim3 block, i
   return error;
 }
 
+/// Blocks of a grid with one for each (batch, head, tile of block_m queries). reject_grid keeps them below
+/// 2^31.
+inline unsigned query_blocks(const ForwardParams& p, int block_m) {
+  const int64_t query_tiles = (static_cast<int64_t>(p.M) + block_m - 1) / block_m;
+  return static_cast<unsigned>(query_tiles * p.B * p.H);
+}
+
 }  // namespace fa::internal

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include <flashattn/types.hpp>
 #include <flashattn/version.hpp>
@@ -16,8 +17,8 @@ struct Strides {
   int64_t seq;
 };
 
-/// A forward problem after validation: what was asked, without where its data lies. The host's choice
-/// (a row's reject, its workspace size) reads this; kernels read ForwardParams.
+/// A forward problem after validation: what was asked, and of where its data lies only the alignment. The
+/// host's choice (a row's reject, its workspace size) reads this; kernels read ForwardParams.
 struct ForwardProblem {
   Dtype dtype;      // of q, k and v
   Dtype dtype_out;  // of out
@@ -27,6 +28,8 @@ struct ForwardProblem {
   // window_lo = -M and window_hi = N, which bound nothing for any row; every value lies in [-M, N].
   int64_t window_lo, window_hi;
   float scale;
+  // Bytes: the largest power of two, up to 16, at whose multiples every row of q, k and v starts.
+  int q_alignment, k_alignment, v_alignment;
 };
 
 /// The problem with its pointers: what a kernel gets.
@@ -59,5 +62,18 @@ struct LaunchContext {
   struct ::CUstream_st* stream;
   int threads;  // CPU backend: how many, at least 1
 };
+
+// What a room offers: functions of these types in its namespace, by the names reject_forward,
+// forward_workspace, prepare_forward and launch_forward.
+
+/// Why the room does not take the problem on the device, in the user's words; empty: it does.
+using RejectForward = std::string(const ForwardProblem& problem, const DeviceProperties& device);
+/// Bytes of workspace.
+using ForwardWorkspace = size_t(const ForwardProblem& problem, const DeviceProperties& device, int threads);
+/// Loads modules and sets attributes on the current device; cudaError_t as int.
+using PrepareForward = int(const ForwardProblem& problem, const DeviceProperties& device);
+/// Runs it; cudaError_t as int, 0 on the host.
+using LaunchForward = int(const ForwardParams& params, const LaunchContext& context, Dtype dtype_in,
+                          Dtype dtype_out);
 
 }  // namespace fa::internal

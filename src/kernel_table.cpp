@@ -5,6 +5,10 @@
 #include "kernels/v0_unfused/launch.hpp"
 #include "kernels/v1_flash1/launch.hpp"
 #include "kernels/v2_flash2/launch.hpp"
+#include "kernels/v3_warp_local/launch.hpp"
+#include "kernels/v4_vectorized/launch.hpp"
+#include "kernels/v5_tensor_cores/launch.hpp"
+#include "kernels/v6_fast_softmax/launch.hpp"
 #include "src/cpu/forward.hpp"
 
 namespace fa::internal {
@@ -29,10 +33,10 @@ constexpr ForwardRow cpu_row(Dtype dtype, const char* name) {
 struct Room {
   bool built = false;
   const char* architectures = "";
-  decltype(ForwardRow::reject) reject = nullptr;
-  decltype(ForwardRow::workspace) workspace = nullptr;
-  decltype(ForwardRow::prepare) prepare = nullptr;
-  decltype(ForwardRow::launch) launch = nullptr;
+  RejectForward* reject = nullptr;
+  ForwardWorkspace* workspace = nullptr;
+  PrepareForward* prepare = nullptr;
+  LaunchForward* launch = nullptr;
 };
 
 // cmake/FlashAttnRoom.cmake defines FLASHATTN_HAVE_<ROOM> and FLASHATTN_ARCHITECTURES_<ROOM>. A discarded
@@ -54,9 +58,13 @@ struct Room {
 constexpr Room kV0 = FA_ROOM(V0_UNFUSED, v0);
 constexpr Room kV1 = FA_ROOM(V1_FLASH1, v1);
 constexpr Room kV2 = FA_ROOM(V2_FLASH2, v2);
+constexpr Room kV3 = FA_ROOM(V3_WARP_LOCAL, v3);
+constexpr Room kV4 = FA_ROOM(V4_VECTORIZED, v4);
+constexpr Room kV5 = FA_ROOM(V5_TENSOR_CORES, v5);
+constexpr Room kV6 = FA_ROOM(V6_FAST_SOFTMAX, v6);
 
 constexpr ForwardRow device_row(const Room& room, Version version, Dtype dtype, const char* name,
-                                const char* limits) {
+                                const char* limits, const char* stand_in = nullptr) {
   return {.version = version,
           .dtype = dtype,
           .name = name,
@@ -64,7 +72,7 @@ constexpr ForwardRow device_row(const Room& room, Version version, Dtype dtype, 
           .on_device = true,
           .built = room.built,
           .architectures = room.architectures,
-          .stand_in = nullptr,
+          .stand_in = stand_in,
           .reject = room.reject,
           .workspace = room.workspace,
           .prepare = room.prepare,
@@ -74,6 +82,8 @@ constexpr ForwardRow device_row(const Room& room, Version version, Dtype dtype, 
 constexpr const char* kV0Limits = "M = N; stores every score in the workspace; out float32";
 constexpr const char* kV1Limits = "D + Dv up to 376 in 99 KB of shared memory, 888 in 227 KB; out float32";
 constexpr const char* kV2Limits = "D and Dv up to 256";
+constexpr const char* kV3Limits = "D = Dv = 64";
+constexpr const char* kV4Limits = "D = Dv = 64; rows of q, k and v aligned to 16 bytes";
 
 constexpr ForwardRow kForwardRows[] = {
     device_row(kV0, Version::V0, Dtype::float32, "v0_unfused", kV0Limits),
@@ -81,6 +91,14 @@ constexpr ForwardRow kForwardRows[] = {
     device_row(kV2, Version::V2, Dtype::float32, "v2_flash2_fp32", kV2Limits),
     device_row(kV2, Version::V2, Dtype::float16, "v2_flash2_fp16", kV2Limits),
     device_row(kV2, Version::V2, Dtype::bfloat16, "v2_flash2_bf16", kV2Limits),
+    device_row(kV3, Version::V3, Dtype::float32, "v3_warp_local", kV3Limits, "v2_flash2_fp32"),
+    device_row(kV4, Version::V4, Dtype::float32, "v4_vectorized_fp32", kV4Limits, "v2_flash2_fp32"),
+    device_row(kV4, Version::V4, Dtype::float16, "v4_vectorized_fp16", kV4Limits),
+    device_row(kV4, Version::V4, Dtype::bfloat16, "v4_vectorized_bf16", kV4Limits),
+    device_row(kV5, Version::V5, Dtype::float16, "v5_tensor_cores_fp16", kV4Limits),
+    device_row(kV5, Version::V5, Dtype::bfloat16, "v5_tensor_cores_bf16", kV4Limits),
+    device_row(kV6, Version::V6, Dtype::float16, "v6_fast_softmax_fp16", kV4Limits),
+    device_row(kV6, Version::V6, Dtype::bfloat16, "v6_fast_softmax_bf16", kV4Limits),
     cpu_row(Dtype::float32, "cpu_fp32"),
     cpu_row(Dtype::float16, "cpu_fp16"),
     cpu_row(Dtype::bfloat16, "cpu_bf16"),
@@ -89,7 +107,7 @@ constexpr ForwardRow kForwardRows[] = {
 // What measured fastest first. On an H200 at B4 H12 D64 fp32, V2 takes 0.26 ms where V0 takes 0.37
 // (S512), 1.06 where V0 takes 1.02 (S1024), and under a causal mask half of that, which V0 does not
 // (bench/results/2026-11-30-nvidia_h200/bench.json).
-constexpr int kForwardAutoOrder[] = {2, 0, 1, 3, 4, 5, 6, 7};
+constexpr int kForwardAutoOrder[] = {6, 5, 2, 0, 1, 11, 9, 7, 3, 12, 10, 8, 4, 13, 14, 15};
 
 constexpr bool agrees_with_exists() {
   size_t i = 0;

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <span>
-#include <string>
 
 #include "kernels/params.hpp"
 
@@ -21,14 +20,10 @@ struct ForwardRow {
   const char* architectures;  // of a device row: what its code was built for, "80-real,90"
   const char* stand_in;       // name of the row that serves what this one rejects, or null
 
-  // Why the row does not take the problem on the device; empty: it does. In the user's words.
-  std::string (*reject)(const ForwardProblem&, const DeviceProperties&);
-  // Bytes of workspace.
-  size_t (*workspace)(const ForwardProblem&, const DeviceProperties&, int threads);
-  // Loads modules and sets attributes; cudaError_t as int. Null: nothing to do.
-  int (*prepare)(const ForwardProblem&, const DeviceProperties&);
-  // Runs it; cudaError_t as int, 0 on the host.
-  int (*launch)(const ForwardParams&, const LaunchContext&, Dtype dtype_in, Dtype dtype_out);
+  RejectForward* reject;
+  ForwardWorkspace* workspace;
+  PrepareForward* prepare;  // null: nothing to do
+  LaunchForward* launch;
 };
 
 /// Every row, in the order of the README's matrix. The same in every build.

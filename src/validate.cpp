@@ -189,6 +189,18 @@ Strides strides(const fa_tensor& t) {
   return {t.stride[0], t.stride[1], t.stride[2]};
 }
 
+// The largest power of two, up to 16, at whose multiples every row starts. Strides of single elements count
+// not.
+int row_alignment(const fa_tensor& t) {
+  if (!has_elements(t)) return 16;
+  uint64_t bits = 16 | reinterpret_cast<uintptr_t>(t.data);
+  const uint64_t width = size_of(static_cast<Dtype>(t.dtype));
+  for (int dim = 0; dim < 3; ++dim) {
+    if (t.size[dim] > 1) bits |= static_cast<uint64_t>(t.stride[dim]) * width;
+  }
+  return static_cast<int>(bits & (~bits + 1));
+}
+
 }  // namespace
 
 void require_known_size(size_t size) {
@@ -295,6 +307,9 @@ ForwardProblem validate(const fa_forward_args& args) {
   problem.scale = args.scale_is_set != 0
                       ? args.scale
                       : static_cast<float>(1.0 / std::sqrt(static_cast<double>(problem.D)));
+  problem.q_alignment = row_alignment(args.q);
+  problem.k_alignment = row_alignment(args.k);
+  problem.v_alignment = row_alignment(args.v);
   return problem;
 }
 

@@ -78,7 +78,11 @@ struct Existing {
 inline constexpr Existing existing[] = {
     {Pass::forward, Version::V0, Dtype::float32},  {Pass::forward, Version::V1, Dtype::float32},
     {Pass::forward, Version::V2, Dtype::float32},  {Pass::forward, Version::V2, Dtype::float16},
-    {Pass::forward, Version::V2, Dtype::bfloat16}, {Pass::forward, Version::CPU, Dtype::float32},
+    {Pass::forward, Version::V2, Dtype::bfloat16}, {Pass::forward, Version::V3, Dtype::float32},
+    {Pass::forward, Version::V4, Dtype::float32},  {Pass::forward, Version::V4, Dtype::float16},
+    {Pass::forward, Version::V4, Dtype::bfloat16}, {Pass::forward, Version::V5, Dtype::float16},
+    {Pass::forward, Version::V5, Dtype::bfloat16}, {Pass::forward, Version::V6, Dtype::float16},
+    {Pass::forward, Version::V6, Dtype::bfloat16}, {Pass::forward, Version::CPU, Dtype::float32},
     {Pass::forward, Version::CPU, Dtype::float16}, {Pass::forward, Version::CPU, Dtype::bfloat16},
 };
 

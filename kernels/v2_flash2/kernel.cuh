@@ -7,6 +7,7 @@
 
 #include "kernels/device/attention/block_range.cuh"
 #include "kernels/device/attention/online_softmax.cuh"
+#include "kernels/device/attention/query_tile.cuh"
 #include "kernels/device/tile/copy.cuh"
 #include "kernels/device/tile/reduce.cuh"
 #include "kernels/v2_flash2/config.cuh"
@@ -137,12 +138,7 @@ __global__ void __launch_bounds__(Config::kThreads) forward_kernel(ForwardParams
   extern __shared__ __align__(16) unsigned char shared_bytes[];
   auto& s = *reinterpret_cast<SharedTiles<Config>*>(shared_bytes);
 
-  // Heads vary fastest, and the last query tiles come first: under a causal mask they are the longest.
-  const int heads = p.B * p.H;
-  const int query_tiles = (p.M + Config::kBlockM - 1) / Config::kBlockM;
-  const int query0 = (query_tiles - 1 - static_cast<int>(blockIdx.x) / heads) * Config::kBlockM;
-  const int b = static_cast<int>(blockIdx.x) % heads / p.H;
-  const int h = static_cast<int>(blockIdx.x) % heads % p.H;
+  const auto [query0, b, h] = longest_first<Config::kBlockM>(p);
   const T* gQ = static_cast<const T*>(p.q) + b * p.q_stride.batch + h * p.q_stride.head;            // [M, D]
   const T* gK = static_cast<const T*>(p.k) + b * p.k_stride.batch + h / p.group * p.k_stride.head;  // [N, D]
   const T* gV = static_cast<const T*>(p.v) + b * p.v_stride.batch + h / p.group * p.v_stride.head;  // [N, Dv]

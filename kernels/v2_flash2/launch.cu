@@ -4,8 +4,8 @@
 #include <cuda_fp16.h>
 
 #include <algorithm>
-#include <limits>
 
+#include "kernels/reject.hpp"
 #include "kernels/v2_flash2/launch.cuh"
 
 namespace fa::internal::v2 {
@@ -43,20 +43,11 @@ std::string reject_forward(const ForwardProblem& problem, const DeviceProperties
     return "takes D and Dv up to 256, but D = " + std::to_string(problem.D) +
            " and Dv = " + std::to_string(problem.Dv);
   }
-  const int bytes =
-      with_config(problem.dtype, head_dim, [](auto config) { return kSharedBytes<decltype(config)>; });
-  if (bytes > device.shared_memory_per_block) {
-    return "needs " + std::to_string(bytes) + " bytes of shared memory, and a block has " +
-           std::to_string(device.shared_memory_per_block);
-  }
-  const int64_t query_tiles = with_config(problem.dtype, head_dim, [&](auto config) {
-    return (problem.M + decltype(config)::kBlockM - 1) / decltype(config)::kBlockM;
+  return with_config(problem.dtype, head_dim, [&](auto config) {
+    using Config = decltype(config);
+    const std::string reason = reject_shared_memory(kSharedBytes<Config>, device);
+    return reason.empty() ? reject_grid(problem, Config::kBlockM) : reason;
   });
-  if (static_cast<double>(problem.B * problem.H) * static_cast<double>(query_tiles) >
-      std::numeric_limits<int32_t>::max()) {
-    return "needs more than 2^31 - 1 blocks";
-  }
-  return "";
 }
 
 size_t forward_workspace(const ForwardProblem&, const DeviceProperties&, int) {

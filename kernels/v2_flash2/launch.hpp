@@ -1,17 +1,13 @@
 /// V2's door: plain C++.
 #pragma once
 
-#include <cstddef>
-#include <string>
-
 #include "kernels/params.hpp"
 
 namespace fa::internal::v2 {
 
-std::string reject_forward(const ForwardProblem& problem, const DeviceProperties& device);
-size_t forward_workspace(const ForwardProblem& problem, const DeviceProperties& device, int threads);
-int prepare_forward(const ForwardProblem& problem, const DeviceProperties& device);
-int launch_forward(const ForwardParams& params, const LaunchContext& context, Dtype dtype_in,
-                   Dtype dtype_out);
+RejectForward reject_forward;
+ForwardWorkspace forward_workspace;
+PrepareForward prepare_forward;
+LaunchForward launch_forward;
 
 }  // namespace fa::internal::v2

@@ -1,6 +1,6 @@
 # Who may include whom, by grep over SOURCE_DIR. The five rules:
 #   1. include/ -> the standard library and CUDA type headers only.
-#   2. kernels/params.hpp, kernels/launch.hpp -> include/.
+#   2. kernels/params.hpp, launch.hpp and reject.hpp -> include/.
 #   3. device/ptx <- device/tile <- device/attention <- rooms. Never upward, never room to room.
 #   4. src/ sees params.hpp and launch.hpp files, never a .cuh. Kernels never see src/.
 #   5. Tests and bench use the public API and tests/support, and (tests/device only) kernels/device, with the
@@ -19,7 +19,7 @@ function(allowed_in file result rule)
   if(file MATCHES "^include/")
     set(number 1)
     set(regex "${standard}|${c_headers}|${cuda_types}|${public}")
-  elseif(file MATCHES "^kernels/(params|launch)\\.hpp$")
+  elseif(file MATCHES "^kernels/(params|launch|reject)\\.hpp$")
     set(number 2)
     set(regex "${standard}|<cuda_runtime(_api)?\\.h>|${public}|\"kernels/params\\.hpp\"")
   elseif(file MATCHES "^kernels/device/(ptx|tile|attention)/")
@@ -32,7 +32,7 @@ function(allowed_in file result rule)
   elseif(file MATCHES "^kernels/(backward/[a-z_0-9]+|[a-z_0-9]+)/")
     set(number 3)
     set(room "${CMAKE_MATCH_1}")
-    set(regex "${standard}|${system}|${public}|\"kernels/(params|launch)\\.hpp\"|\"kernels/device/[a-z_0-9/]+\\.cuh\"")
+    set(regex "${standard}|${system}|${public}|\"kernels/(params|launch|reject)\\.hpp\"|\"kernels/device/[a-z_0-9/]+\\.cuh\"")
     string(APPEND regex "|\"kernels/${room}/[a-z_0-9/.]+\"")
   elseif(file MATCHES "^src/cpu/")
     set(number 4)

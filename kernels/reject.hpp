@@ -1,0 +1,47 @@
+/// Reasons to reject a problem that several rooms share, in the user's words. For .cu files.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#include "kernels/params.hpp"
+
+namespace fa::internal {
+
+inline std::string reject_shared_memory(int bytes, const DeviceProperties& device) {
+  if (bytes <= device.shared_memory_per_block) return "";
+  return "needs " + std::to_string(bytes) + " bytes of shared memory, and a block has " +
+         std::to_string(device.shared_memory_per_block);
+}
+
+/// A grid of one block for each (batch, head, tile of block_m queries).
+inline std::string reject_grid(const ForwardProblem& problem, int block_m) {
+  const int64_t query_tiles = (problem.M + block_m - 1) / block_m;
+  // In double: the product of the sizes may not fit 64 bits.
+  const double blocks = static_cast<double>(problem.B * problem.H) * static_cast<double>(query_tiles);
+  return blocks > std::numeric_limits<int32_t>::max() ? "needs more than 2^31 - 1 blocks" : "";
+}
+
+inline std::string reject_head_dim(const ForwardProblem& problem, int head_dim) {
+  if (problem.D == head_dim && problem.Dv == head_dim) return "";
+  return "takes D = Dv = " + std::to_string(head_dim) + " alone, but D = " + std::to_string(problem.D) +
+         " and Dv = " + std::to_string(problem.Dv);
+}
+
+/// Rows that 16-byte copies cannot read.
+inline std::string reject_unaligned(const ForwardProblem& problem) {
+  const struct {
+    const char* name;
+    int alignment;
+  } inputs[] = {{"q", problem.q_alignment}, {"k", problem.k_alignment}, {"v", problem.v_alignment}};
+  for (const auto& [name, alignment] : inputs) {
+    if (alignment < 16) {
+      return std::string("needs rows aligned to 16 bytes, but rows of ") + name + " are aligned to " +
+             std::to_string(alignment);
+    }
+  }
+  return "";
+}
+
+}  // namespace fa::internal

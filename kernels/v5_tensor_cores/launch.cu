@@ -1,0 +1,48 @@
+#include "kernels/v5_tensor_cores/launch.hpp"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "kernels/launch.hpp"
+#include "kernels/reject.hpp"
+#include "kernels/v5_tensor_cores/kernel.cuh"
+
+namespace fa::internal::v5 {
+namespace {
+
+template <class F>
+auto with_config(Dtype dtype, F f) {
+  if (dtype == Dtype::float16) return f(Config<__half>{});
+  return f(Config<__nv_bfloat16>{});
+}
+
+}  // namespace
+
+std::string reject_forward(const ForwardProblem& problem, const DeviceProperties&) {
+  std::string reason = reject_head_dim(problem, Config<__half>::kHeadDim);
+  if (reason.empty()) reason = reject_unaligned(problem);
+  return reason.empty() ? reject_grid(problem, Config<__half>::kBlockM) : reason;
+}
+
+size_t forward_workspace(const ForwardProblem&, const DeviceProperties&, int) {
+  return 0;
+}
+
+int prepare_forward(const ForwardProblem& problem, const DeviceProperties& device) {
+  return with_config(problem.dtype, [&](auto config) {
+    using Config = decltype(config);
+    return prepare_kernel<forward_kernel<Config>>(device, kSharedBytes<Config>);
+  });
+}
+
+int launch_forward(const ForwardParams& params, const LaunchContext& context, Dtype dtype_in,
+                   Dtype dtype_out) {
+  return with_config(dtype_in, [&](auto config) {
+    using Config = decltype(config);
+    const dim3 grid(query_blocks(params, Config::kBlockM));
+    return launch_kernel<forward_kernel<Config>>(context, grid, dim3(Config::kThreads), kSharedBytes<Config>,
+                                                 params, dtype_out);
+  });
+}
+
+}  // namespace fa::internal::v5

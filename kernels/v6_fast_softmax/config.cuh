@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/device/tile/reduce.cuh"
+
+namespace fa::internal::v6 {
+
+/// What V6 changes. e^x by the special-function unit: ex2.approx of x log2(e), 2 ulp and what the rounding of
+/// the product adds; x <= 0 here, so that the result is in [0, 1] and its error far below a 16-bit P's.
+/// Reductions by XOR butterfly: no shuffle hands the result back.
+struct FastSoftmax {
+  static __device__ float max(float x) { return group_max(x); }
+  static __device__ float sum(float x) { return group_sum(x); }
+  static __device__ float exp(float x) { return __expf(x); }
+};
+
+/// V4's tiles; the pitches are those of the published ladder's V6 (README, "Credits"). T is a 16-bit type.
+template <class T>
+struct Config {
+  using Element = T;
+  using Softmax = FastSoftmax;
+  static constexpr int kHeadDim = 64;  // D and Dv
+  static constexpr int kBlockM = 64;
+  static constexpr int kBlockN = 32;  // one key per lane
+  static constexpr int kThreads = 256;
+  static constexpr int kWarps = kThreads / 32;
+  static constexpr int kRowsPerWarp = kBlockM / kWarps;
+  static constexpr int kColumnsPerLane = kHeadDim / 32;  // of O: columns lane and lane + 32
+  static constexpr int kBlocksPerMultiprocessor = 3;  // asked of the compiler: at most 80 registers a thread
+  // Eight rows, 16 bytes apart in the banks: the addresses that a fragment is loaded from fill all 32 banks.
+  static constexpr int kPitchQ = kHeadDim + 8;
+  static constexpr int kPitchKV = kHeadDim + 8;
+  static constexpr int kPitchP = kBlockN + 8;
+  static constexpr int kPitchScratch = 32 + 4;  // floats
+};
+
+/// 28,160 bytes. K and V take turns in one tile.
+template <class Config>
+struct SharedTiles {
+  using T = typename Config::Element;
+  alignas(32) T Q[Config::kBlockM][Config::kPitchQ];
+  alignas(32) T KV[Config::kBlockN][Config::kPitchKV];
+  alignas(32) T P[Config::kBlockM][Config::kPitchP];
+  alignas(
+      32) float scratch[Config::kWarps][Config::kRowsPerWarp][Config::kPitchScratch];  // results of a product
+};
+
+template <class Config>
+inline constexpr int kSharedBytes = sizeof(SharedTiles<Config>);
+
+}  // namespace fa::internal::v6
