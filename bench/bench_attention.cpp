@@ -10,6 +10,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include "bench/ablations.hpp"
 #include "bench/json.hpp"
 #include "bench/options.hpp"
 #include "bench/problem_sets.hpp"
@@ -36,6 +37,7 @@ std::unique_ptr<Side> pick_side(const Options& options) {
   std::unique_ptr<Side> device = for_host ? nullptr : device_side(&why_not);
   if (device) return device;
   if (options.side == "device") throw UsageError("--side device: " + why_not);
+  if (!options.selection.ablations.empty()) throw UsageError("--ablations needs a device: " + why_not);
   if (!options.mode.empty()) throw UsageError("--mode needs a device: " + why_not);
   return host_side();
 }
@@ -58,6 +60,15 @@ std::vector<NamedSet> pick_problems(const Options& options, const Side& side) {
   for (const std::string& file : options.problem_files)
     sets.push_back({read_problem_set(file, folders), false});
   if (!sets.empty()) return sets;
+  if (!options.selection.ablations.empty()) {
+    ProblemSet ladder = read_problem_set("ladder", folders);
+    std::erase_if(ladder.points, [&](const test::NamedProblem& point) {
+      const Mask& mask = point.problem.mask;
+      return mask.left >= 0 || mask.right >= 0 ||
+             !have_ablations(options.selection.ablations, point.problem.dtype);
+    });
+    return {{ladder, false}};
+  }
   const DefaultRun run = side.default_run();
   for (const std::string& name : options.full ? run.full : run.sets) {
     sets.push_back({read_problem_set(name, folders), sets.empty()});
@@ -79,7 +90,7 @@ bool selected(const Group& group) {
 }
 
 std::vector<Group> make_groups(const Options& options, bool first_look, Side& side, Runner& runner) {
-  const bool all = !names_problems(options);
+  const bool all = !names_problems(options) && options.selection.ablations.empty();
   std::vector<Group> groups = {runner.ceilings(options.selection, all)};
   if (all) groups.push_back(runner.host_costs(options.selection));
   for (const NamedSet& set : pick_problems(options, side)) {
@@ -97,6 +108,11 @@ std::vector<Group> make_groups(const Options& options, bool first_look, Side& si
       groups.push_back(std::move(group));
     }
   }
+  const bool some_rows = std::any_of(groups.begin(), groups.end(), [](const Group& group) {
+    return group.kind == Group::Kind::problem && !group.rows.empty();
+  });
+  if (!options.selection.ablations.empty() && !some_rows)
+    throw UsageError("--ablations: no variant of these rungs has the element type of these problems");
   std::erase_if(groups, [](const Group& group) { return group.rows.empty() || !selected(group); });
   if (first_look && side.default_run().light_first) {
     std::stable_partition(groups.begin(), groups.end(), [](const Group& group) {
@@ -215,9 +231,10 @@ int run(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   if (argc > 1) throw UsageError(std::string("unknown flag '") + argv[1] + "'");
 
+  if (!options.selection.ablations.empty()) require_ablations(options.selection.ablations);
   const std::unique_ptr<Side> side = pick_side(options);
   // What a person starts to see what there is: no problem named.
-  const bool first_look = !options.full && !names_problems(options);
+  const bool first_look = !options.full && !names_problems(options) && options.selection.ablations.empty();
   const Protocol protocol = pick_protocol(options, first_look, *side);
   const DefaultRun default_run = side->default_run();
   const Limits limits = {.call_seconds = options.full ? 0.0 : 1.0,

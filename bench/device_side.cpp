@@ -4,6 +4,7 @@
 #include <memory>
 #include <stdexcept>
 
+#include "bench/ablations.hpp"
 #include "bench/device/device_ceilings.hpp"
 #include "bench/device/device_fixture.hpp"
 #include "bench/device/host_cost.hpp"
@@ -105,10 +106,10 @@ class DeviceSide : public Side {
   }
 
   std::vector<RowPlan> plan(const Problem& problem, const Selection& selection, bool) override {
+    if (!selection.ablations.empty()) return plan_ablations(problem, selection);
     const std::vector<Version> versions =
         selection.versions.empty() ? rungs(problem.dtype) : selection.versions;
-    const std::vector<Clock> clocks =
-        selection.clocks.empty() ? std::vector<Clock>{Clock::graph} : selection.clocks;
+    const std::vector<Clock> clocks = clocks_of(selection);
     std::vector<const char*> baselines = {kCublasSoftmax};
     if (problem.dtype != Dtype::float32) baselines.push_back(kCudnn);
 
@@ -165,6 +166,35 @@ class DeviceSide : public Side {
   }
 
  private:
+  static std::vector<Clock> clocks_of(const Selection& selection) {
+    return selection.clocks.empty() ? std::vector<Clock>{Clock::graph} : selection.clocks;
+  }
+
+  /// Every rung that has variants for the problem's element type, once more for its noise, and the variants.
+  static std::vector<RowPlan> plan_ablations(const Problem& problem, const Selection& selection) {
+    std::vector<RowPlan> rows;
+    for (const Clock clock : clocks_of(selection)) {
+      for (const Version version : selection.ablations) {
+        const std::string rung = key_of(name_of(version), clock);
+        const std::vector<Ablation> variants = ablations_of(version, problem.dtype);
+        if (variants.empty()) continue;
+        rows.push_back({rung, RowPlan::Role::kernel, version, "", 0, clock, {}});
+        rows.push_back({"self/" + rung, RowPlan::Role::self, version, "", 0, clock, {rung}});
+        for (const Ablation& variant : variants) {
+          rows.push_back({key_of(variant.name, clock),
+                          RowPlan::Role::ablation,
+                          version,
+                          "",
+                          0,
+                          clock,
+                          {rung},
+                          variant.index});
+        }
+      }
+    }
+    return rows;
+  }
+
   cudaDeviceProp device_;
   DeviceStream stream_;
   DeviceCeilings ceilings_;

@@ -112,6 +112,8 @@ const char* name_of(RowPlan::Role role) {
       return "baseline";
     case RowPlan::Role::self:
       return "self";
+    case RowPlan::Role::ablation:
+      return "ablation";
   }
   return "unknown role";
 }

@@ -27,12 +27,12 @@ std::string lower(std::string text) {
   return text;
 }
 
-Version parse_version(const std::string& word) {
+Version parse_version(const char* flag, const std::string& word) {
   constexpr Version kAll[] = {V0, V1, V2, V3, V4, V5, V6, V7, V8, CPU, Auto};
   for (const Version version : kAll) {
     if (lower(name_of(version)) == lower(word)) return version;
   }
-  throw UsageError("--version: '" + word + "' is none of V0 ... V8, CPU, Auto");
+  throw UsageError(std::string(flag) + ": '" + word + "' is none of V0 ... V8, CPU, Auto");
 }
 
 int parse_threads(const std::string& word) {
@@ -110,7 +110,10 @@ Options parse_options(int& argc, char** argv) {
       options.problems_dir = words.value();
     } else if (flag == "--version") {
       for (const std::string& word : split(words.value()))
-        options.selection.versions.push_back(parse_version(word));
+        options.selection.versions.push_back(parse_version("--version", word));
+    } else if (flag == "--ablations") {
+      for (const std::string& word : split(words.value()))
+        options.selection.ablations.push_back(parse_version("--ablations", word));
     } else if (flag == "--threads") {
       for (const std::string& word : split(words.value()))
         options.selection.threads.push_back(parse_threads(word));
@@ -138,6 +141,13 @@ Options parse_options(int& argc, char** argv) {
       throw UsageError("unknown flag '" + std::string(words.word()) + "'");
     }
   }
+  const Selection& selection = options.selection;
+  if (!selection.ablations.empty() &&
+      (options.side == "host" || !selection.threads.empty() || !selection.versions.empty())) {
+    throw UsageError(
+        "--ablations measures rungs of a device and their variants: without --side host, --threads, "
+        "--version");
+  }
   argc = static_cast<int>(kept.size());
   std::copy(kept.begin(), kept.end(), argv);
   return options;
@@ -155,6 +165,8 @@ const char* help_text() {
   --problems FILE    a file of problems, or the name of one that comes along: gpt2_small (repeatable)
   --problems-dir DIR where such files are looked for first
   --version LIST     rungs: V2,CPU (default: what the side has)
+  --ablations LIST   rungs with their variants, each against its rung: V4,V5 (default problems: the ladder's with a
+                     full mask); the build needs FLASHATTN_ABLATIONS
   --threads LIST     host threads: 1,2 (default: one and all for sweeps and --problem, all for files)
   --side WHERE       host, device, or auto: the device where there is one; with --threads the host
   --mode NAME        on a device: graph (default: kernel time alone), events (host time shows), or both

@@ -19,7 +19,8 @@ namespace fa::bench {
 struct Selection {
   std::vector<Version> versions;
   std::vector<int> threads;
-  std::vector<Clock> clocks;  // of a device
+  std::vector<Clock> clocks;       // of a device
+  std::vector<Version> ablations;  // rungs to measure with their variants and nothing else
 };
 
 /// One candidate of a problem, before any memory exists for it.
@@ -28,6 +29,7 @@ struct RowPlan {
     kernel,    // a rung of the library
     baseline,  // something else that computes the same
     self,      // the kernel it is compared with, once more: the noise floor
+    ablation,  // a variant of a rung (bench/ablations.hpp)
   };
   std::string key;  // "CPU/t2", "V2/graph": names the row within its problem
   Role role = Role::kernel;
@@ -36,6 +38,7 @@ struct RowPlan {
   int threads = 0;       // 0 on a device
   Clock clock = Clock::wall;
   std::vector<std::string> compared_with;  // keys of the rows that its ratios refer to
+  int ablation = -1;                       // index of the variant
 };
 
 /// What would run.

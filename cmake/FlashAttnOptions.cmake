@@ -9,6 +9,7 @@
 #   FLASHATTN_FETCH               ON | OFF   download what is not installed (Highway, GoogleTest, Google Benchmark)
 #   FLASHATTN_BUILD_TESTS, FLASHATTN_BUILD_BENCH, FLASHATTN_BUILD_EXAMPLES, FLASHATTN_INSTALL
 #                                 ON where this is the top-level project
+#   FLASHATTN_ABLATIONS           variants of the rungs for bench_attention --ablations, in a library of their own
 #   FLASHATTN_WERROR              warnings are errors
 #   FLASHATTN_SANITIZE            "address;undefined" or "thread": host code of library, tests and bench
 #   FLASHATTN_COVERAGE            count lines of host code, for gcovr
@@ -43,6 +44,7 @@ option(FLASHATTN_BUILD_BENCH "Build bench_attention" ${PROJECT_IS_TOP_LEVEL})
 option(FLASHATTN_BUILD_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
 option(FLASHATTN_INSTALL "Add the install rules" ${PROJECT_IS_TOP_LEVEL})
 option(FLASHATTN_COVERAGE "Count lines of host code" OFF)
+option(FLASHATTN_ABLATIONS "Build the variants of bench_attention --ablations" OFF)
 
 get_property(multi_config GLOBAL PROPERTY GENERATOR_IS_MULTI_CONFIG)
 if(PROJECT_IS_TOP_LEVEL AND NOT multi_config AND NOT CMAKE_BUILD_TYPE)

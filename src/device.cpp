@@ -55,6 +55,8 @@ void read_properties(int ordinal, DeviceProperties& p) {
   p.ordinal = ordinal;
   p.major = attribute(cudaDevAttrComputeCapabilityMajor);
   p.minor = attribute(cudaDevAttrComputeCapabilityMinor);
+  p.multiprocessors = attribute(cudaDevAttrMultiProcessorCount);
+  p.l2_bytes = attribute(cudaDevAttrL2CacheSize);
   p.shared_memory_per_block = limited_shared_memory(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
   cudaDeviceProp all;
   check_cuda(cudaGetDeviceProperties(&all, ordinal), "cudaGetDeviceProperties");

@@ -9,6 +9,7 @@
 #include "kernels/v4_vectorized/launch.hpp"
 #include "kernels/v5_tensor_cores/launch.hpp"
 #include "kernels/v6_fast_softmax/launch.hpp"
+#include "kernels/v7_ampere/launch.hpp"
 #include "src/cpu/forward.hpp"
 
 namespace fa::internal {
@@ -62,6 +63,7 @@ constexpr Room kV3 = FA_ROOM(V3_WARP_LOCAL, v3);
 constexpr Room kV4 = FA_ROOM(V4_VECTORIZED, v4);
 constexpr Room kV5 = FA_ROOM(V5_TENSOR_CORES, v5);
 constexpr Room kV6 = FA_ROOM(V6_FAST_SOFTMAX, v6);
+constexpr Room kV7 = FA_ROOM(V7_AMPERE, v7);
 
 constexpr ForwardRow device_row(const Room& room, Version version, Dtype dtype, const char* name,
                                 const char* limits, const char* stand_in = nullptr) {
@@ -84,6 +86,8 @@ constexpr const char* kV1Limits = "D + Dv up to 376 in 99 KB of shared memory, 8
 constexpr const char* kV2Limits = "D and Dv up to 256";
 constexpr const char* kV3Limits = "D = Dv = 64";
 constexpr const char* kV4Limits = "D = Dv = 64; rows of q, k and v aligned to 16 bytes";
+constexpr const char* kV7Limits =
+    "D and Dv up to 256, multiples of 8; rows of q, k and v aligned to 16 bytes";
 
 constexpr ForwardRow kForwardRows[] = {
     device_row(kV0, Version::V0, Dtype::float32, "v0_unfused", kV0Limits),
@@ -99,15 +103,16 @@ constexpr ForwardRow kForwardRows[] = {
     device_row(kV5, Version::V5, Dtype::bfloat16, "v5_tensor_cores_bf16", kV4Limits),
     device_row(kV6, Version::V6, Dtype::float16, "v6_fast_softmax_fp16", kV4Limits),
     device_row(kV6, Version::V6, Dtype::bfloat16, "v6_fast_softmax_bf16", kV4Limits),
+    device_row(kV7, Version::V7, Dtype::float16, "v7_ampere_fp16", kV7Limits, "v2_flash2_fp16"),
+    device_row(kV7, Version::V7, Dtype::bfloat16, "v7_ampere_bf16", kV7Limits, "v2_flash2_bf16"),
     cpu_row(Dtype::float32, "cpu_fp32"),
     cpu_row(Dtype::float16, "cpu_fp16"),
     cpu_row(Dtype::bfloat16, "cpu_bf16"),
 };
 
-// What measured fastest first. On an H200 at B4 H12 D64 fp32, V2 takes 0.26 ms where V0 takes 0.37
-// (S512), 1.06 where V0 takes 1.02 (S1024), and under a causal mask half of that, which V0 does not
-// (bench/results/2026-11-30-nvidia_h200/bench.json).
-constexpr int kForwardAutoOrder[] = {6, 5, 2, 0, 1, 11, 9, 7, 3, 12, 10, 8, 4, 13, 14, 15};
+// What measured fastest first (README, "Measured"). V0 comes after V2: faster at S1024 and S2048 under a full
+// mask, but slower under a causal one, which it does not skip, and it stores every score.
+constexpr int kForwardAutoOrder[] = {6, 5, 2, 0, 1, 13, 11, 9, 7, 3, 14, 12, 10, 8, 4, 15, 16, 17};
 
 constexpr bool agrees_with_exists() {
   size_t i = 0;

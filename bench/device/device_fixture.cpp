@@ -4,6 +4,7 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "bench/ablations.hpp"
 #include "bench/work.hpp"
 
 namespace fa::bench {
@@ -76,7 +77,9 @@ Choice DeviceFixture::explain_kernel(const RowPlan& row) {
   if (status == FA_UNSUPPORTED) return {false, "", 0, one_line(fa_last_error())};
   detail::check(status);
   if (plan.runs == 0) return {false, "", 0, one_line(text)};
-  return {true, plan.kernel, 0, ""};
+  if (row.role != RowPlan::Role::ablation) return {true, plan.kernel, 0, ""};
+  if (plan.version != version_of(row)) return {false, "", 0, one_line(text)};  // a stand-in has no variants
+  return {true, ablation_at(row.ablation).what, 0, ""};
 }
 
 Choice DeviceFixture::explain_cublas() const {
@@ -144,6 +147,10 @@ Enqueue DeviceFixture::call(const RowPlan& row) {
       const fa_forward_args& a = at(args, i);
       cudnn_->run(a.q.data, a.k.data, a.v.data, a.out.data, a.lse, space, stream_);
     };
+  }
+  if (row.role == RowPlan::Role::ablation) {
+    return
+        [this, args, at, index = row.ablation](std::int64_t i) { run_ablation(index, at(args, i), stream_); };
   }
   return [this, args, at, version = version_of(row)](std::int64_t i) {
     detail::check(fa_forward(&at(args, i), version, stream_));

@@ -82,7 +82,8 @@ inline constexpr Existing existing[] = {
     {Pass::forward, Version::V4, Dtype::float32},  {Pass::forward, Version::V4, Dtype::float16},
     {Pass::forward, Version::V4, Dtype::bfloat16}, {Pass::forward, Version::V5, Dtype::float16},
     {Pass::forward, Version::V5, Dtype::bfloat16}, {Pass::forward, Version::V6, Dtype::float16},
-    {Pass::forward, Version::V6, Dtype::bfloat16}, {Pass::forward, Version::CPU, Dtype::float32},
+    {Pass::forward, Version::V6, Dtype::bfloat16}, {Pass::forward, Version::V7, Dtype::float16},
+    {Pass::forward, Version::V7, Dtype::bfloat16}, {Pass::forward, Version::CPU, Dtype::float32},
     {Pass::forward, Version::CPU, Dtype::float16}, {Pass::forward, Version::CPU, Dtype::bfloat16},
 };
 

@@ -12,7 +12,7 @@
 namespace fa::internal::v3 {
 
 template <class Config>
-using Rows = WarpRows<Config::kRowsPerWarp, Config::kColumnsPerLane>;
+struct Rows : WarpRows<Config::kRowsPerWarp, Config::kColumnsPerLane> {};
 
 /// S = Q K^T for the warp's rows: a lane computes one key's column.
 template <class Config>

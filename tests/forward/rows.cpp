@@ -345,6 +345,20 @@ Explanation explain_problem(const Problem& problem, const Row& row) {
   return e;
 }
 
+std::string kernel_of(const fa_forward_args& args, const Row& row) {
+  fa_forward_plan plan = {};
+  plan.size = sizeof plan;
+  if (fa_forward_explain(&args, static_cast<fa_version>(row.version), &plan, nullptr, 0, nullptr) != FA_OK) {
+    throw std::runtime_error(std::string("explain: ") + fa_last_error());
+  }
+  return plan.kernel == nullptr ? "" : plan.kernel;
+}
+
+bool takes(Problem problem, const Row& row) {
+  problem.dtype = row.dtype;
+  return explain_problem(problem, row).kernel == row.kernel;
+}
+
 std::optional<Outputs<float>> run_row(const Problem& problem, const Inputs& inputs, const Row& row) {
   Problem p = problem;
   p.dtype = row.dtype;

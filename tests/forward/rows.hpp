@@ -120,6 +120,12 @@ std::vector<std::uint32_t> bits_of(const std::vector<float>& values);
 /// What explain says about the problem by the row; does not run it.
 Explanation explain_problem(const Problem& problem, const Row& row);
 
+/// The name of the kernel that runs the call by the row, a stand-in's where one does; empty: none.
+std::string kernel_of(const fa_forward_args& args, const Row& row);
+
+/// The row's own code takes the problem: no rejection, and no stand-in.
+bool takes(Problem problem, const Row& row);
+
 /// run_forward by the row with the row's own dtype in the problem. Nothing where the row rejects the problem
 /// and explain says the same; a rejection that explain does not state, any other exception, or damage to a
 /// guard band is a failure, with the problem's line. The CPU backend takes every problem: its rejections

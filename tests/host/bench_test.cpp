@@ -152,6 +152,18 @@ TEST(CommandLine, ReadsEveryFlagInBothSpellings) {
   EXPECT_TRUE(options.list);
 }
 
+TEST(CommandLine, AblationsGoWithoutWhatPicksOtherRows) {
+  const Options options = parse({"--ablations", "v4,V6", "--side", "device", "--mode", "both"});
+  EXPECT_EQ(options.selection.ablations, (std::vector<Version>{V4, V6}));
+  EXPECT_TRUE(options.selection.versions.empty());
+  EXPECT_EQ(usage_error({"--ablations", "v9"}), "--ablations: 'v9' is none of V0 ... V8, CPU, Auto");
+  const std::string text =
+      "--ablations measures rungs of a device and their variants: without --side host, --threads, --version";
+  EXPECT_EQ(usage_error({"--ablations=V4", "--side", "host"}), text);
+  EXPECT_EQ(usage_error({"--threads", "2", "--ablations=V4"}), text);
+  EXPECT_EQ(usage_error({"--ablations=V4", "--version", "V4"}), text);
+}
+
 TEST(CommandLine, LeavesGoogleBenchmarksFlags) {
   std::vector<std::string> left;
   parse({"--benchmark_filter=V2", "--full"}, &left);

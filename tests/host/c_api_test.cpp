@@ -317,6 +317,37 @@ TEST(CApi, TheTableIsWhatExistsSays) {
   }
 }
 
+// The rows of fp32 whose tiles hold one head size leave the rest to V2; those of 16 bits reject it.
+TEST(CApi, TheStandInsOfTheTable) {
+  std::map<std::string, std::string> stand_ins;
+  std::map<std::string, fa_kernel_info> infos;
+  for (std::int32_t i = 0; i < fa_kernel_count(); ++i) {
+    fa_kernel_info info = {};
+    info.size = sizeof info;
+    ASSERT_EQ(fa_kernel_info_get(i, &info), FA_OK);
+    stand_ins[info.name] = info.stand_in == nullptr ? "" : info.stand_in;
+    infos[info.name] = info;
+  }
+  for (const char* row : {"v3_warp_local", "v4_vectorized_fp32"}) {
+    EXPECT_EQ(stand_ins[row], "v2_flash2_fp32") << row;
+  }
+  for (const char* row :
+       {"v0_unfused", "v1_flash1", "v2_flash2_fp32", "v2_flash2_fp16", "v2_flash2_bf16", "v4_vectorized_fp16",
+        "v4_vectorized_bf16", "v5_tensor_cores_fp16", "v5_tensor_cores_bf16", "v6_fast_softmax_fp16",
+        "v6_fast_softmax_bf16", "cpu_fp32"}) {
+    ASSERT_EQ(stand_ins.count(row), 1u) << row << " is no row";
+    EXPECT_EQ(stand_ins[row], "") << row;
+  }
+  // A stand-in computes what was asked for, and leaves nothing to another.
+  for (const auto& [name, stand_in] : stand_ins) {
+    if (stand_in.empty()) continue;
+    ASSERT_EQ(infos.count(stand_in), 1u) << name;
+    EXPECT_EQ(infos[stand_in].pass, infos[name].pass) << name;
+    EXPECT_EQ(infos[stand_in].dtype, infos[name].dtype) << name;
+    EXPECT_EQ(stand_ins[stand_in], "") << name;
+  }
+}
+
 TEST(CApi, TheCpuBackendIsAlwaysBuilt) {
   int rows = 0;
   for (std::int32_t i = 0; i < fa_kernel_count(); ++i) {

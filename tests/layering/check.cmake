@@ -1,10 +1,10 @@
 # Who may include whom, by grep over SOURCE_DIR. The five rules:
 #   1. include/ -> the standard library and CUDA type headers only.
-#   2. kernels/params.hpp, launch.hpp and reject.hpp -> include/.
+#   2. kernels/params.hpp, launch.hpp, reject.hpp and ablations.hpp -> include/.
 #   3. device/ptx <- device/tile <- device/attention <- rooms. Never upward, never room to room.
-#   4. src/ sees params.hpp and launch.hpp files, never a .cuh. Kernels never see src/.
+#   4. src/ sees params.hpp, ablations.hpp and launch.hpp files, never a .cuh. Kernels never see src/.
 #   5. Tests and bench use the public API and tests/support, and (tests/device only) kernels/device, with the
-#      launch helper and params that a room needs.
+#      launch helper and params that a room needs, and (bench/ablations.cpp only) src/ablations.hpp.
 # And: inline assembly in kernels/device/ptx alone (bench may keep a value alive by an empty one); text files end with one newline and hold no tab.
 cmake_minimum_required(VERSION 3.25)
 
@@ -19,7 +19,7 @@ function(allowed_in file result rule)
   if(file MATCHES "^include/")
     set(number 1)
     set(regex "${standard}|${c_headers}|${cuda_types}|${public}")
-  elseif(file MATCHES "^kernels/(params|launch|reject)\\.hpp$")
+  elseif(file MATCHES "^kernels/(params|launch|reject|ablations)\\.hpp$")
     set(number 2)
     set(regex "${standard}|<cuda_runtime(_api)?\\.h>|${public}|\"kernels/params\\.hpp\"")
   elseif(file MATCHES "^kernels/device/(ptx|tile|attention)/")
@@ -32,7 +32,7 @@ function(allowed_in file result rule)
   elseif(file MATCHES "^kernels/(backward/[a-z_0-9]+|[a-z_0-9]+)/")
     set(number 3)
     set(room "${CMAKE_MATCH_1}")
-    set(regex "${standard}|${system}|${public}|\"kernels/(params|launch|reject)\\.hpp\"|\"kernels/device/[a-z_0-9/]+\\.cuh\"")
+    set(regex "${standard}|${system}|${public}|\"kernels/(params|launch|reject|ablations)\\.hpp\"|\"kernels/device/[a-z_0-9/]+\\.cuh\"")
     string(APPEND regex "|\"kernels/${room}/[a-z_0-9/.]+\"")
   elseif(file MATCHES "^src/cpu/")
     set(number 4)
@@ -41,7 +41,7 @@ function(allowed_in file result rule)
   elseif(file MATCHES "^src/")
     set(number 4)
     set(regex "${standard}|${system}|${public}|\"src/[a-z_/]+\\.hpp\"|\"flashattn_build\\.hpp\"")
-    string(APPEND regex "|\"kernels/(params|launch)\\.hpp\"|\"kernels/[a-z_0-9/]+/launch\\.hpp\"")
+    string(APPEND regex "|\"kernels/(params|launch|ablations)\\.hpp\"|\"kernels/[a-z_0-9/]+/launch\\.hpp\"")
   elseif(file MATCHES "^tests/device/")
     set(number 5)
     set(regex "${standard}|${system}|${public}|\"tests/(support|device)/[a-z_0-9/.]+\"")
@@ -51,6 +51,9 @@ function(allowed_in file result rule)
     string(REGEX MATCH "^[a-z]+(/[a-z_]+)?" folder "${file}")
     set(regex "${standard}|${system}|${public}|\"tests/support/[a-z_0-9]+\\.hpp\"|\"bench/[a-z_0-9/]+\\.hpp\"")
     string(APPEND regex "|\"${folder}/[a-z_0-9/.]+\"")
+    if(file STREQUAL "bench/ablations.cpp")
+      string(APPEND regex "|\"src/ablations\\.hpp\"")
+    endif()
   else()
     message(FATAL_ERROR "${file}: no rule covers this folder")
   endif()

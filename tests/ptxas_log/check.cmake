@@ -19,7 +19,7 @@ file(GLOB_RECURSE objects "${BUILD_DIR}/*.cu.o" "${BUILD_DIR}/*.cu.obj")
 set(logs 0)
 set(kernels 0)
 foreach(object IN LISTS objects)
-  if(object MATCHES "/CompilerIdCUDA/|/CMakeScratch/|/CMakeTmp/" OR (object MATCHES "/ptxas_log_planted/"
+  if(object MATCHES "/CompilerIdCUDA/|/CMakeScratch/|/CMakeTmp/|/flashattn_room_v[0-9]+_ablations\\.dir/" OR (object MATCHES "/ptxas_log_planted/"
                                                                  AND NOT BUILD_DIR MATCHES "/ptxas_log_planted/"))
     continue()
   endif()

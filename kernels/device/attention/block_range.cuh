@@ -21,6 +21,9 @@ struct BlockRange {
     full_last_key = window.last_key(first_row);
   }
 
+  /// Some row may see some key of the tile.
+  __device__ bool visits(int tile) const { return tile >= begin && tile < end; }
+
   /// Every row sees every key of the tile, and the tile lies inside N: no element needs a test.
   __device__ bool is_full(int tile) const {
     return tile * kBlockN >= full_first_key && (tile + 1) * kBlockN - 1 <= full_last_key;

@@ -24,6 +24,12 @@ struct WarpRows {
       for (int c = 0; c < kColumns; ++c) O[i][c] = 0.0f;
     }
   }
+
+  /// Row i to a new maximum.
+  __device__ void rescale(int i, float factor) {
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) O[i][c] *= factor;
+  }
 };
 
 /// The scores of the warp's rows, scaled; those of hidden keys become -infinity. query, key: the warp's first
@@ -47,9 +53,9 @@ struct PlainSoftmax {
 };
 
 /// The online softmax of the warp's rows over one key tile: S becomes P = e^(S - m); m and l take the tile
-/// in, and O is rescaled to the new maximum.
-template <class Softmax, int kRows, int kColumns>
-__device__ void softmax_rows(WarpRows<kRows, kColumns>& rows, float (&S)[kRows]) {
+/// in, and O is rescaled to the new maximum. Rows: a WarpRows, or one that rescales in a way of its own.
+template <class Softmax, class Rows, int kRows>
+__device__ void softmax_rows(Rows& rows, float (&S)[kRows]) {
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
     const float m_new = fmaxf(rows.m[i], Softmax::max(S[i]));
@@ -57,8 +63,7 @@ __device__ void softmax_rows(WarpRows<kRows, kColumns>& rows, float (&S)[kRows])
     S[i] = Softmax::exp(S[i] - finite_max(m_new));
     rows.m[i] = m_new;
     rows.l[i] = rescale * rows.l[i] + Softmax::sum(S[i]);
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c) rows.O[i][c] *= rescale;
+    rows.rescale(i, rescale);
   }
 }
 

@@ -66,6 +66,20 @@ __device__ void load_16_bytes(const T* from, float (&x)[8]) {
   }
 }
 
+/// Two numbers as neighbouring 16-bit elements, the first in the lower half; rounds to nearest even.
+template <class T>
+__device__ uint32_t pack(float low, float high);
+template <>
+__device__ inline uint32_t pack<__half>(float low, float high) {
+  const __half2 both = __floats2half2_rn(low, high);
+  return reinterpret_cast<const uint32_t&>(both);
+}
+template <>
+__device__ inline uint32_t pack<__nv_bfloat16>(float low, float high) {
+  const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+  return reinterpret_cast<const uint32_t&>(both);
+}
+
 /// Rounds to nearest even, to a type known only at run time.
 __device__ inline void store_as(Dtype dtype, void* data, int64_t offset, float x) {
   if (dtype == Dtype::float32) {

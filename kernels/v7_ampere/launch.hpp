@@ -1,0 +1,13 @@
+/// V7's door: plain C++.
+#pragma once
+
+#include "kernels/params.hpp"
+
+namespace fa::internal::v7 {
+
+RejectForward reject_forward;
+ForwardWorkspace forward_workspace;
+PrepareForward prepare_forward;
+LaunchForward launch_forward;
+
+}  // namespace fa::internal::v7
