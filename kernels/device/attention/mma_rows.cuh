@@ -24,9 +24,10 @@ struct MmaRows {
 
   // Before a row has seen a key: no score is lower, and 2^(-infinity - R) is 0.
   static constexpr float kNoReference = -3.4028234663852886e38f;
-  // S factor - R has an exact product, so that at the largest score it is not 0 but the rounding of R, up to
-  // 1/4 here: harmless, since O, l and LSE share R. Beyond, the product is rounded as R is.
-  static constexpr float kLargestReference = 0x1p22f;
+  // S factor - R has an exact product, so that at the largest score it is not 0 but the rounding of R. O, l
+  // and LSE share R, but P is then rounded, and of a single visible key it should be 1: up to here it is.
+  // Beyond, the product is rounded as R is.
+  static constexpr float kLargestReference = 0x1p10f;
 
   float S[kRowBlocks][kKeyColumns][4];  // scores, not scaled, then probabilities
   float O[kRowBlocks][kColumns][4];     // not normalised

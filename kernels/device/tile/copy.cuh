@@ -12,7 +12,7 @@ template <int kRows, int kHeadDim, int kThreads, class T>
 __device__ void copy_rows(float (&sTile)[kRows][kHeadDim], const T* gRows, int64_t stride, int first,
                           int rows, int head_dim) {
   static_assert(kRows * kHeadDim % kThreads == 0);  // a number of trips that the compiler knows
-#pragma unroll 4
+#pragma unroll 2
   for (int n = 0; n < kRows * kHeadDim / kThreads; ++n) {
     const int i = n * kThreads + static_cast<int>(threadIdx.x);
     const int r = i / kHeadDim;
