@@ -125,7 +125,15 @@ constexpr bool agrees_with_exists() {
   return i == std::size(kForwardRows);
 }
 static_assert(agrees_with_exists(), "the kernel table and fa::exists (version.hpp) list the same rows");
-static_assert(std::size(kForwardAutoOrder) == std::size(kForwardRows), "Auto tries every row");
+constexpr bool names_every_row() {
+  bool seen[std::size(kForwardRows)] = {};
+  for (const int index : kForwardAutoOrder) seen[index] = true;
+  for (const bool one : seen) {
+    if (!one) return false;
+  }
+  return std::size(kForwardAutoOrder) == std::size(kForwardRows);
+}
+static_assert(names_every_row(), "Auto tries every row, each once");
 
 }  // namespace
 

@@ -185,8 +185,10 @@ void set_window(const fa_mask& mask, ForwardProblem& problem) {
   problem.window_hi = std::clamp(hi, -problem.M, problem.N);
 }
 
+// That of a dimension of a single index is never taken: 0, whatever was given.
 Strides strides(const fa_tensor& t) {
-  return {t.stride[0], t.stride[1], t.stride[2]};
+  const auto taken = [&t](int dim) { return t.size[dim] > 1 ? t.stride[dim] : 0; };
+  return {taken(0), taken(1), taken(2)};
 }
 
 // The largest power of two, up to 16, at whose multiples every row starts. Strides of single elements count

@@ -15,7 +15,7 @@ struct FastSoftmax {
   static __device__ float exp(float x) { return __expf(x); }
 };
 
-/// V4's tiles; the pitches are those of the published ladder's V6 (README, "Credits"). T is a 16-bit type.
+/// V5's tiles and pitches. T is a 16-bit type.
 template <class T>
 struct Config {
   using Element = T;

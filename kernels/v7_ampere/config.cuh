@@ -27,8 +27,8 @@ struct Config {
 /// The tiles of a head dimension: `Large` where its blocks fill the device, else `Small`. All of them fit the
 /// smallest class of shared memory, 99 KB.
 ///
-/// Two row blocks a warp read each of K's and V's fragments half as often from shared memory; from D = 192 on
-/// O does not leave the registers for that. README.md has the measured candidates.
+/// Two row blocks a warp read each of K's and V's fragments half as often from shared memory; beyond D = 128
+/// O leaves no registers for that.
 template <class T, int HeadDim>
 struct Tiles;
 template <class T>
@@ -76,7 +76,7 @@ inline constexpr int kSharedBytes = sizeof(SharedTiles<Config>);
 
 /// What the host computes for one launch.
 struct Schedule {
-  int head_group;    // query heads whose keys and values fit L2 together
+  int head_group;    // query heads whose keys and values fit half of L2
   float scale_log2;  // |scale| log2(e), or 1 where scale = 0
   float sign;        // of scale: -1, 0 or 1
 };

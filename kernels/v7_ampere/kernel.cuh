@@ -1,6 +1,6 @@
 /// V7: the Ampere generation's tensor cores, by the instructions themselves. mma.sync m16n8k16 names which
 /// lane holds which element, so that scores, probabilities and O never leave registers: the accumulator of Q
-/// K^T is, up to packing, the left operand of P V. K and V stream through a swizzled ring of cp.async copies.
+/// K^T is, up to packing, the left operand of P V. K and V stream through swizzled tiles by cp.async.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -60,8 +60,8 @@ __device__ void tile_scores(MmaRows<Config>& rows, Queries<Config>& queries,
   }
 }
 
-/// P = e^(S - m) and O += P V for the warp's rows, 16 keys at a time: the exponentials of the next keys run
-/// beside the products of these.
+/// P = 2^(factor S - R), unless it is there already, and O += P V for the warp's rows, 16 keys at a time: the
+/// exponentials of the next keys run beside the products of these.
 template <bool kExponentiated, class Config>
 __device__ void tile_output(MmaRows<Config>& rows, const LaneRows<Config::kHeadDim>& sV) {
   using T = typename Config::Element;
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerMultiproce
     load_tile_async<Config::kBlockN, kHeadDim, kThreads>(
         ptx::shared_address(s.V[stage]), gV + key0 * p.v_stride.seq, p.v_stride.seq, p.N - key0, p.Dv);
   };
-  // Waits for all copies of every thread but the kPending newest groups. What was read before may be
+  // Waits for all copies of every thread but the newest `pending` groups. What was read before may be
   // overwritten.
   const auto wait_for_copies = [](auto pending) {
     ptx::cp_async_wait<decltype(pending)::value>();

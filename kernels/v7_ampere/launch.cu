@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "kernels/reject.hpp"
 #include "kernels/v7_ampere/launch.cuh"
@@ -53,9 +54,11 @@ int head_group(const ForwardParams& p, const DeviceProperties& device) {
 
 Schedule make_schedule(const ForwardParams& p, const DeviceProperties& device) {
   constexpr double kLog2E = 1.4426950408889634;
+  constexpr double kLargest = std::numeric_limits<float>::max();  // infinity would make NaN of a score of 0
   const float sign = p.scale > 0 ? 1.0f : p.scale < 0 ? -1.0f : 0.0f;
   return {.head_group = head_group(p, device),
-          .scale_log2 = sign == 0 ? 1.0f : static_cast<float>(std::abs(double{p.scale}) * kLog2E),
+          .scale_log2 =
+              sign == 0 ? 1.0f : static_cast<float>(std::min(std::abs(double{p.scale}) * kLog2E, kLargest)),
           .sign = sign};
 }
 

@@ -62,6 +62,7 @@ class CasesFp32 : public Cases {};
 // ---------------------------------------------------------------
 
 TEST_P(Cases, P01_CausalMoreQueriesThanKeys) {
+  int ran = 0;
   for (const char* line :
        {"H2 M2048 N1024 D128 causal", on_host() ? "H1 M512 N256 D64 causal" : "H2 M2048 N1024 D64 causal"}) {
     SCOPED_TRACE(line);
@@ -70,6 +71,7 @@ TEST_P(Cases, P01_CausalMoreQueriesThanKeys) {
     const Inputs inputs = make_inputs(p);
     const auto got = run_row(p, inputs, row());
     if (!got) continue;
+    ++ran;
     EXPECT_EQ(check_forward(p, inputs, *got), "");
     const std::size_t M = static_cast<std::size_t>(p.M), D = static_cast<std::size_t>(p.D);
     for (std::size_t r = 0; r < got->lse.size(); ++r) {
@@ -89,18 +91,22 @@ TEST_P(Cases, P01_CausalMoreQueriesThanKeys) {
       return i < p.N ? -HUGE_VAL : std::log(static_cast<double>(i - p.N + 1));
     });
   }
+  if (ran == 0) GTEST_SKIP() << "the row rejects every problem of this case";
 }
 
 TEST_P(Cases, P01_CausalFewQueriesManyKeys) {
+  int ran = 0;
   const double want[] = {4.836282, 4.844187, 4.852030};
   for (const char* line : {"H1 M3 N128 D128 causal", "H1 M3 N128 D64 causal"}) {
     const Problem p = problem(line);
     EXPECT_TRUE(check_row(p, row()) || !on_host());
     const auto got = run_row(p, without_queries(p), row());
     if (!got) continue;
+    ++ran;
     expect_lse(
         p, *got, [&](std::int64_t i) { return want[i]; }, 1e-6 + 2e-6 * 4.9);
   }
+  if (ran == 0) GTEST_SKIP() << "the row rejects every problem of this case";
 }
 
 TEST_P(Cases, P01_BothAlignmentsBothWays) {
@@ -260,14 +266,17 @@ TEST_P(Cases, P06_EveryColumnCounts) {
 // ---------------------------------------------------------------------------------------
 
 TEST_P(Cases, P07_ManyShortBatches) {
+  int ran = 0;
   for (const char* line : {"B8300 H16 M1 N1 D128 seed 5", "B8300 H16 M1 N1 D64 seed 5"}) {
     const Problem p = problem(line);
     if (!takes(p, row())) continue;  // a stand-in runs it under its own name
+    ++ran;
     const Inputs inputs = make_inputs(p);
     const auto got = run_row(p, inputs, row());
     ASSERT_TRUE(got);
     EXPECT_TRUE(bits_of(got->out) == bits_of(inputs.v)) << "one key: O = V; " << line;
   }
+  if (ran == 0) GTEST_SKIP() << "the row rejects every problem of this case";
 }
 
 // Batch, head or row stride of 2^30 elements: five indices reach past 2^32 elements. V of index x is x.
@@ -329,11 +338,13 @@ TEST_P(Cases, P07_FarStrides) {
 }
 
 TEST_P(Cases, P07_ManyKeys) {
+  int ran = 0;
   for (const std::int64_t D : {128, 64}) {
     // All of the reported queries once. V1 has one block a head: ten of its query tiles are enough.
     const std::int64_t queries = on_host() ? 5 : row().version == Version::V1 || D == 64 ? 320 : 33728;
     const Problem p = problem(shape(1, 1, 1, queries, 33728, D));
     if (!takes(p, row())) continue;  // a stand-in runs it under its own name
+    ++ran;
     Inputs inputs = make_inputs(p);
     std::fill(inputs.q.begin(), inputs.q.end(), 0.0f);
     std::fill(inputs.k.begin(), inputs.k.end(), 0.0f);
@@ -343,6 +354,7 @@ TEST_P(Cases, P07_ManyKeys) {
     expect_lse(
         p, *got, [](std::int64_t) { return 10.426084; }, 1e-5 + 2e-6 * 10.5);
   }
+  if (ran == 0) GTEST_SKIP() << "the row rejects every problem of this case";
 }
 
 // ---- P08: many heads, batches, queries
@@ -664,6 +676,7 @@ TEST_P(Cases, P10_BasePointerOfNoAlignment) {
 // -----------------------------------------------------------------------------------
 
 TEST_P(Cases, P11_VeryNegativeLogits) {
+  int ran = 0;
   for (const std::size_t D : {std::size_t{128}, std::size_t{64}}) {
     const Problem p = problem(shape(1, 16, 16, 1, 64, static_cast<std::int64_t>(D)) + " seed 3");
     const double want = D == 128 ? -21382.9 : -30240.0;  // -540 x 448 / sqrt(D)
@@ -677,6 +690,7 @@ TEST_P(Cases, P11_VeryNegativeLogits) {
       }
       const auto got = run_row(p, inputs, row());
       if (!got) break;
+      ++ran;
       for (std::size_t h = 0; h < 16; ++h) {
         ASSERT_NEAR(got->lse[h], want, 0.05);
         for (std::size_t d = 0; d < D; ++d) {
@@ -686,6 +700,7 @@ TEST_P(Cases, P11_VeryNegativeLogits) {
       }
     }
   }
+  if (ran == 0) GTEST_SKIP() << "the row rejects every problem of this case";
 }
 
 TEST_P(Cases, P11_VeryPositiveLogits) {
@@ -1067,6 +1082,7 @@ TEST_P(Cases, P15_EveryBoundCounted) {
 // ---------------------------------------------------------------------------------------
 
 TEST_P(Cases, P19_FiftyRunsAreOne) {
+  int ran = 0;
   // The reported size: OnDevice.P19_ReportedSizeFiftyTimes.
   for (const char* line : {"B3 H2 M256 N128 D128", "H2 M256 N128 D64"}) {
     SCOPED_TRACE(line);
@@ -1074,6 +1090,7 @@ TEST_P(Cases, P19_FiftyRunsAreOne) {
     const Inputs inputs = make_inputs(p);
     const auto first = run_row(p, inputs, row());
     if (!first) continue;
+    ++ran;
     EXPECT_EQ(check_forward(p, inputs, *first), "");
     for (int round = 1; round < 50; ++round) {
       const auto again = run_row(p, inputs, row());
@@ -1082,6 +1099,7 @@ TEST_P(Cases, P19_FiftyRunsAreOne) {
       ASSERT_TRUE(bits_of(again->lse) == bits_of(first->lse)) << "run " << round;
     }
   }
+  if (ran == 0) GTEST_SKIP() << "the row rejects every problem of this case";
 }
 
 // ---- P22: error reporting

@@ -134,7 +134,7 @@ std::string title(const Row& row) {
 
 class Limits : public RowSuite {
  protected:
-  /// The table's; empty: none. That of V3 and V4 in fp32 is CApi.TheStandInsOfTheTable's.
+  /// The table's; empty: none. Which it must be is CApi.TheStandInsOfTheTable's.
   std::string stand_in() const {
     for (std::int32_t i = 0; i < fa_kernel_count(); ++i) {
       fa_kernel_info info = {};
@@ -189,6 +189,29 @@ TEST_P(Limits, OtherHeadSizes) {
       EXPECT_EQ(std::string(e.what()), said);
     }
   }
+}
+
+TEST_P(Limits, HeadSizesOfV7) {
+  if (row().version != Version::V7) GTEST_SKIP() << "V7's own limits";
+  const struct {
+    const char* sizes;
+    const char* reason;
+  } heads[] = {
+      {"D132", "takes D and Dv that are multiples of 8, but D = 132 and Dv = 132"},
+      {"D64/60", "takes D and Dv that are multiples of 8, but D = 64 and Dv = 60"},
+      {"D63/64", "takes D and Dv that are multiples of 8, but D = 63 and Dv = 64"},
+  };
+  for (const auto& [sizes, reason] : heads) {
+    const Problem p = problem(std::string("B2 H4/2 M40 N70 causal ") + sizes);
+    SCOPED_TRACE(to_string(p));
+    const Explanation e = explain_problem(p, row());
+    EXPECT_NE(e.text.find("  " + title(row()) + ": " + reason + "\n"), std::string::npos) << e.text;
+    EXPECT_EQ(e.kernel, stand_in());
+    EXPECT_TRUE(check_row(p, row()));
+  }
+  const Explanation e = explain_problem(problem("B1 H1 M4 N4 D264"), row());
+  EXPECT_FALSE(e.runs);
+  EXPECT_NE(e.text.find("takes D and Dv up to 256, but D = 264 and Dv = 264"), std::string::npos) << e.text;
 }
 
 struct Off {

@@ -317,7 +317,8 @@ TEST(CApi, TheTableIsWhatExistsSays) {
   }
 }
 
-// The rows of fp32 whose tiles hold one head size leave the rest to V2; those of 16 bits reject it.
+// Rows of fp32 whose tiles hold one head size leave the rest to V2, and so does V7; V4 to V6 in 16 bits
+// reject it.
 TEST(CApi, TheStandInsOfTheTable) {
   std::map<std::string, std::string> stand_ins;
   std::map<std::string, fa_kernel_info> infos;
@@ -331,10 +332,12 @@ TEST(CApi, TheStandInsOfTheTable) {
   for (const char* row : {"v3_warp_local", "v4_vectorized_fp32"}) {
     EXPECT_EQ(stand_ins[row], "v2_flash2_fp32") << row;
   }
+  EXPECT_EQ(stand_ins["v7_ampere_fp16"], "v2_flash2_fp16");
+  EXPECT_EQ(stand_ins["v7_ampere_bf16"], "v2_flash2_bf16");
   for (const char* row :
        {"v0_unfused", "v1_flash1", "v2_flash2_fp32", "v2_flash2_fp16", "v2_flash2_bf16", "v4_vectorized_fp16",
         "v4_vectorized_bf16", "v5_tensor_cores_fp16", "v5_tensor_cores_bf16", "v6_fast_softmax_fp16",
-        "v6_fast_softmax_bf16", "cpu_fp32"}) {
+        "v6_fast_softmax_bf16", "cpu_fp32", "cpu_fp16", "cpu_bf16"}) {
     ASSERT_EQ(stand_ins.count(row), 1u) << row << " is no row";
     EXPECT_EQ(stand_ins[row], "") << row;
   }

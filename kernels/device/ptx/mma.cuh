@@ -10,9 +10,12 @@
 namespace fa::internal::ptx {
 
 /// C[16][8] += A[16][16] B[16][8], 16-bit inputs, fp32 sums. With g = lane / 4 and t = lane % 4 a lane holds
-///   a[0]: row g, columns 2t and 2t + 1    a[1]: row g + 8    a[2]: row g, columns 2t + 8, + 9    a[3]: row g
-///   + 8 b0: rows 2t and 2t + 1 of column g    b1: rows 2t + 8 and 2t + 9 c[0], c[1]: row g, columns 2t and
-///   2t + 1    c[2], c[3]: row g + 8
+///   - a[0], a[1]: columns 2t and 2t + 1 of rows g and g + 8
+///   - a[2], a[3]: columns 2t + 8 and 2t + 9 of rows g and g + 8
+///   - b0: rows 2t and 2t + 1 of column g
+///   - b1: rows 2t + 8 and 2t + 9 of column g
+///   - c[0], c[1]: columns 2t and 2t + 1 of row g
+///   - c[2], c[3]: the same of row g + 8
 template <class T>
 __device__ void mma_m16n8k16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
 
