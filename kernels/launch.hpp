@@ -89,4 +89,12 @@ inline unsigned query_blocks(const ForwardParams& p, int block_m) {
   return static_cast<unsigned>(query_tiles * p.B * p.H);
 }
 
+/// launch_kernel over that grid, with Config's threads and query rows a block.
+template <auto kKernel, class Config, class... Params>
+cudaError_t launch_query_tiles(const LaunchContext& context, int shared_bytes, const ForwardParams& p,
+                               Params... more) {
+  const dim3 grid(query_blocks(p, Config::kBlockM));
+  return launch_kernel<kKernel>(context, grid, dim3(Config::kThreads), shared_bytes, p, more...);
+}
+
 }  // namespace fa::internal

@@ -72,6 +72,10 @@ struct LaunchContext {
 using RejectForward = std::string(const ForwardProblem& problem, const DeviceProperties& device);
 /// Bytes of workspace.
 using ForwardWorkspace = size_t(const ForwardProblem& problem, const DeviceProperties& device, int threads);
+/// The forward_workspace of a room that needs none.
+inline size_t no_workspace(const ForwardProblem&, const DeviceProperties&, int) {
+  return 0;
+}
 /// Loads modules and sets attributes on the current device; cudaError_t as int.
 using PrepareForward = int(const ForwardProblem& problem, const DeviceProperties& device);
 /// Runs it; cudaError_t as int, 0 on the host.

@@ -44,4 +44,11 @@ inline std::string reject_unaligned(const ForwardProblem& problem) {
   return "";
 }
 
+/// Of a room whose tiles hold one head dimension and are read 16 bytes at a time.
+inline std::string reject_fixed_tiles(const ForwardProblem& problem, int head_dim, int block_m) {
+  std::string reason = reject_head_dim(problem, head_dim);
+  if (reason.empty()) reason = reject_unaligned(problem);
+  return reason.empty() ? reject_grid(problem, block_m) : reason;
+}
+
 }  // namespace fa::internal

@@ -191,15 +191,13 @@ Strides strides(const fa_tensor& t) {
   return {taken(0), taken(1), taken(2)};
 }
 
-// The largest power of two, up to 16, at whose multiples every row starts. Strides of single elements count
-// not.
+// The largest power of two, up to 16, at whose multiples every row starts.
 int row_alignment(const fa_tensor& t) {
   if (!has_elements(t)) return 16;
-  uint64_t bits = 16 | reinterpret_cast<uintptr_t>(t.data);
+  const Strides taken = strides(t);
   const uint64_t width = size_of(static_cast<Dtype>(t.dtype));
-  for (int dim = 0; dim < 3; ++dim) {
-    if (t.size[dim] > 1) bits |= static_cast<uint64_t>(t.stride[dim]) * width;
-  }
+  const uint64_t bits = 16 | reinterpret_cast<uintptr_t>(t.data) |
+                        static_cast<uint64_t>(taken.batch | taken.head | taken.seq) * width;
   return static_cast<int>(bits & (~bits + 1));
 }
 

@@ -13,9 +13,7 @@ cudaError_t prepare(const DeviceProperties& device) {
 
 template <class Config>
 cudaError_t launch(const ForwardParams& params, Dtype dtype_out, const LaunchContext& context) {
-  const dim3 grid(query_blocks(params, Config::kBlockM));
-  return launch_kernel<forward_kernel<Config>>(context, grid, dim3(Config::kThreads), kSharedBytes<Config>,
-                                               params, dtype_out);
+  return launch_query_tiles<forward_kernel<Config>, Config>(context, kSharedBytes<Config>, params, dtype_out);
 }
 
 }  // namespace fa::internal::v2

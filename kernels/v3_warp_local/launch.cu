@@ -11,18 +11,12 @@ std::string reject_forward(const ForwardProblem& problem, const DeviceProperties
   return reason.empty() ? reject_grid(problem, Config::kBlockM) : reason;
 }
 
-size_t forward_workspace(const ForwardProblem&, const DeviceProperties&, int) {
-  return 0;
-}
-
 int prepare_forward(const ForwardProblem&, const DeviceProperties& device) {
   return prepare_kernel<forward_kernel<Config>>(device, kSharedBytes<Config>);
 }
 
 int launch_forward(const ForwardParams& params, const LaunchContext& context, Dtype, Dtype dtype_out) {
-  const dim3 grid(query_blocks(params, Config::kBlockM));
-  return launch_kernel<forward_kernel<Config>>(context, grid, dim3(Config::kThreads), kSharedBytes<Config>,
-                                               params, dtype_out);
+  return launch_query_tiles<forward_kernel<Config>, Config>(context, kSharedBytes<Config>, params, dtype_out);
 }
 
 }  // namespace fa::internal::v3

@@ -37,9 +37,7 @@ struct TwoBlocks : Config<T> {
 
 template <class Config>
 int launch(const ForwardParams& params, const LaunchContext& context, Dtype, Dtype dtype_out) {
-  const dim3 grid(query_blocks(params, Config::kBlockM));
-  return launch_kernel<forward_kernel<Config>>(context, grid, dim3(Config::kThreads), kSharedBytes<Config>,
-                                               params, dtype_out);
+  return launch_query_tiles<forward_kernel<Config>, Config>(context, kSharedBytes<Config>, params, dtype_out);
 }
 
 template <template <class> class Variant>

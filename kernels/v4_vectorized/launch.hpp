@@ -6,7 +6,7 @@
 namespace fa::internal::v4 {
 
 RejectForward reject_forward;
-ForwardWorkspace forward_workspace;
+inline constexpr ForwardWorkspace* forward_workspace = no_workspace;
 PrepareForward prepare_forward;
 LaunchForward launch_forward;
 

@@ -1,56 +1,19 @@
-/// V5: tensor cores. V4's loop over 16-bit tiles, with both products on tensor cores. A fragment's elements
-/// lie in lanes that WMMA does not name, so that a result passes through shared memory to get to the lane
-/// that owns its key or its column; the softmax and O stay in registers, in fp32, as before.
+/// V5: tensor cores. V4's loop over 16-bit tiles, with both products on tensor cores
+/// (device/attention/wmma_rows.cuh, which V5 introduces); the softmax and O stay in registers, in fp32, as
+/// before.
 #pragma once
 
 #include "kernels/device/attention/block_range.cuh"
 #include "kernels/device/attention/query_tile.cuh"
 #include "kernels/device/attention/warp_rows.cuh"
+#include "kernels/device/attention/wmma_rows.cuh"
 #include "kernels/device/tile/copy.cuh"
-#include "kernels/device/tile/wmma.cuh"
 #include "kernels/v5_tensor_cores/config.cuh"
 
 namespace fa::internal::v5 {
 
 template <class Config>
 struct Rows : WarpRows<Config::kRowsPerWarp, Config::kColumnsPerLane> {};
-
-/// S = Q K^T for the warp's rows, [8, 64] x [64, 32]: a lane gets one key's column.
-template <class Config>
-__device__ void tile_scores(SharedTiles<Config>& s, int row0, float (&S)[Config::kRowsPerWarp]) {
-  auto& scratch = s.scratch[threadIdx.x / 32];
-  multiply_8x32<Config::kHeadDim, nvcuda::wmma::col_major, Config::kPitchQ, Config::kPitchKV,
-                Config::kPitchScratch>(s.Q[row0], s.KV[0], scratch[0]);
-  __syncwarp();
-#pragma unroll
-  for (int i = 0; i < Config::kRowsPerWarp; ++i) S[i] = scratch[i][threadIdx.x % 32];
-  __syncwarp();  // the scratch may be written again
-}
-
-/// The warp's rows of P, as the left operand of the second product.
-template <class Config>
-__device__ void store_probabilities(SharedTiles<Config>& s, int row0,
-                                    const float (&P)[Config::kRowsPerWarp]) {
-  using T = typename Config::Element;
-#pragma unroll
-  for (int i = 0; i < Config::kRowsPerWarp; ++i) s.P[row0 + i][threadIdx.x % 32] = from_float<T>(P[i]);
-  __syncwarp();
-}
-
-/// O += P V for the warp's rows, [8, 32] x [32, 32] for each half of the columns: a lane takes one of each.
-template <class Config>
-__device__ void tile_output(SharedTiles<Config>& s, int row0, Rows<Config>& rows) {
-  auto& scratch = s.scratch[threadIdx.x / 32];
-#pragma unroll
-  for (int c = 0; c < Config::kColumnsPerLane; ++c) {
-    multiply_8x32<Config::kBlockN, nvcuda::wmma::row_major, Config::kPitchP, Config::kPitchKV,
-                  Config::kPitchScratch>(s.P[row0], &s.KV[0][32 * c], scratch[0]);
-    __syncwarp();
-#pragma unroll
-    for (int i = 0; i < Config::kRowsPerWarp; ++i) rows.O[i][c] += scratch[i][threadIdx.x % 32];
-    __syncwarp();  // the scratch may be written again
-  }
-}
 
 template <class Config, int kRows, int kPitch>
 __device__ void copy_tile(typename Config::Element (&sTile)[kRows][kPitch],

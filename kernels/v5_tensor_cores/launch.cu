@@ -19,13 +19,7 @@ auto with_config(Dtype dtype, F f) {
 }  // namespace
 
 std::string reject_forward(const ForwardProblem& problem, const DeviceProperties&) {
-  std::string reason = reject_head_dim(problem, Config<__half>::kHeadDim);
-  if (reason.empty()) reason = reject_unaligned(problem);
-  return reason.empty() ? reject_grid(problem, Config<__half>::kBlockM) : reason;
-}
-
-size_t forward_workspace(const ForwardProblem&, const DeviceProperties&, int) {
-  return 0;
+  return reject_fixed_tiles(problem, Config<__half>::kHeadDim, Config<__half>::kBlockM);
 }
 
 int prepare_forward(const ForwardProblem& problem, const DeviceProperties& device) {
@@ -39,9 +33,8 @@ int launch_forward(const ForwardParams& params, const LaunchContext& context, Dt
                    Dtype dtype_out) {
   return with_config(dtype_in, [&](auto config) {
     using Config = decltype(config);
-    const dim3 grid(query_blocks(params, Config::kBlockM));
-    return launch_kernel<forward_kernel<Config>>(context, grid, dim3(Config::kThreads), kSharedBytes<Config>,
-                                                 params, dtype_out);
+    return launch_query_tiles<forward_kernel<Config>, Config>(context, kSharedBytes<Config>, params,
+                                                              dtype_out);
   });
 }
 

@@ -54,8 +54,7 @@ __device__ inline void tile_output(SharedTiles<DeferredScaling>& s, int row0, Ro
   }
 }
 
-// ---- two accumulators: both halves of the columns in one pass over the keys, each fragment of P loaded once
-// --
+// ---- two accumulators: both halves of the columns in one pass, each fragment of P loaded once -------------
 
 struct TwoAccumulators : Config<__half> {};
 
@@ -88,8 +87,7 @@ __device__ inline void tile_output(SharedTiles<TwoAccumulators>& s, int row0, Ro
   }
 }
 
-// ---- fragment ping-pong: a step's fragments are loaded before the product of the step before it
-// --------------
+// ---- fragment ping-pong: a step's fragments are loaded before the product of the step before it ----------
 
 struct FragmentPingPong : Config<__half> {};
 
@@ -142,14 +140,11 @@ __device__ inline void tile_output(SharedTiles<FragmentPingPong>& s, int row0, R
   }
 }
 
-// ---- the list
-// ----------------------------------------------------------------------------------------------
+// ---- the list ---------------------------------------------------------------------------------------------
 
 template <class Config>
 int launch(const ForwardParams& params, const LaunchContext& context, Dtype, Dtype dtype_out) {
-  const dim3 grid(query_blocks(params, Config::kBlockM));
-  return launch_kernel<forward_kernel<Config>>(context, grid, dim3(Config::kThreads), kSharedBytes<Config>,
-                                               params, dtype_out);
+  return launch_query_tiles<forward_kernel<Config>, Config>(context, kSharedBytes<Config>, params, dtype_out);
 }
 
 template <class Variant>

@@ -1,7 +1,6 @@
 #pragma once
 
-#include <cstdint>
-
+#include "kernels/device/attention/wmma_rows.cuh"
 #include "kernels/device/tile/reduce.cuh"
 
 namespace fa::internal::v6 {
@@ -35,16 +34,9 @@ struct Config {
   static constexpr int kPitchScratch = 32 + 4;  // floats
 };
 
-/// 28,160 bytes. K and V take turns in one tile.
+/// 28,160 bytes.
 template <class Config>
-struct SharedTiles {
-  using T = typename Config::Element;
-  alignas(32) T Q[Config::kBlockM][Config::kPitchQ];
-  alignas(32) T KV[Config::kBlockN][Config::kPitchKV];
-  alignas(32) T P[Config::kBlockM][Config::kPitchP];
-  alignas(
-      32) float scratch[Config::kWarps][Config::kRowsPerWarp][Config::kPitchScratch];  // results of a product
-};
+using SharedTiles = WmmaTiles<Config>;
 
 template <class Config>
 inline constexpr int kSharedBytes = sizeof(SharedTiles<Config>);

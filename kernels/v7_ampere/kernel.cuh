@@ -11,6 +11,11 @@
 #include "kernels/device/attention/block_range.cuh"
 #include "kernels/device/attention/mma_rows.cuh"
 #include "kernels/device/attention/query_tile.cuh"
+#include "kernels/device/ptx/cp_async.cuh"
+#include "kernels/device/ptx/ldmatrix.cuh"
+#include "kernels/device/ptx/mma.cuh"
+#include "kernels/device/ptx/shared_address.cuh"
+#include "kernels/device/tile/convert.cuh"
 #include "kernels/device/tile/swizzle.cuh"
 #include "kernels/v7_ampere/config.cuh"
 

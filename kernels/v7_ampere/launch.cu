@@ -83,10 +83,6 @@ std::string reject_forward(const ForwardProblem& problem, const DeviceProperties
   });
 }
 
-size_t forward_workspace(const ForwardProblem&, const DeviceProperties&, int) {
-  return 0;
-}
-
 int prepare_forward(const ForwardProblem& problem, const DeviceProperties& device) {
   return with_tiles(problem.dtype, std::max(problem.D, problem.Dv),
                     [&](auto tiles) { return prepare<decltype(tiles)>(device); });
