@@ -37,7 +37,8 @@ std::unique_ptr<Side> pick_side(const Options& options) {
   std::unique_ptr<Side> device = for_host ? nullptr : device_side(&why_not);
   if (device) return device;
   if (options.side == "device") throw UsageError("--side device: " + why_not);
-  if (!options.selection.ablations.empty()) throw UsageError("--ablations needs a device: " + why_not);
+  if (!options.selection.ablations.empty())
+    throw UsageError(std::string(flag_of(options.selection)) + " needs a device: " + why_not);
   if (!options.mode.empty()) throw UsageError("--mode needs a device: " + why_not);
   return host_side();
 }
@@ -64,8 +65,7 @@ std::vector<NamedSet> pick_problems(const Options& options, const Side& side) {
     ProblemSet ladder = read_problem_set("ladder", folders);
     std::erase_if(ladder.points, [&](const test::NamedProblem& point) {
       const Mask& mask = point.problem.mask;
-      return mask.left >= 0 || mask.right >= 0 ||
-             !have_ablations(options.selection.ablations, point.problem.dtype);
+      return mask.left >= 0 || mask.right >= 0 || !have_ablations(options.selection, point.problem);
     });
     return {{ladder, false}};
   }
@@ -112,7 +112,7 @@ std::vector<Group> make_groups(const Options& options, bool first_look, Side& si
     return group.kind == Group::Kind::problem && !group.rows.empty();
   });
   if (!options.selection.ablations.empty() && !some_rows)
-    throw UsageError("--ablations: no variant of these rungs has the element type of these problems");
+    throw UsageError(std::string(flag_of(options.selection)) + ": none of these rungs is for these problems");
   std::erase_if(groups, [](const Group& group) { return group.rows.empty() || !selected(group); });
   if (first_look && side.default_run().light_first) {
     std::stable_partition(groups.begin(), groups.end(), [](const Group& group) {
@@ -231,7 +231,7 @@ int run(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   if (argc > 1) throw UsageError(std::string("unknown flag '") + argv[1] + "'");
 
-  if (!options.selection.ablations.empty()) require_ablations(options.selection.ablations);
+  if (!options.selection.ablations.empty()) require_ablations(options.selection);
   const std::unique_ptr<Side> side = pick_side(options);
   // What a person starts to see what there is: no problem named.
   const bool first_look = !options.full && !names_problems(options) && options.selection.ablations.empty();

@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "bench/ablations.hpp"
+#include "bench/device/device_backward.hpp"
 #include "bench/device/device_ceilings.hpp"
 #include "bench/device/device_fixture.hpp"
 #include "bench/device/host_cost.hpp"
@@ -19,13 +20,13 @@ using test::Problem;
 constexpr Dtype kDtypes[] = {Dtype::float32, Dtype::float16, Dtype::bfloat16};
 
 /// The rungs of this build that run on a device, in the kernel table's order.
-std::vector<Version> rungs(Dtype dtype) {
+std::vector<Version> rungs(Dtype dtype, Pass pass = Pass::forward) {
   std::vector<Version> versions;
   for (std::int32_t i = 0; i < fa_kernel_count(); ++i) {
     fa_kernel_info info = {};
     info.size = sizeof info;
     detail::check(fa_kernel_info_get(i, &info));
-    if (info.pass != FA_PASS_FORWARD || info.version == FA_CPU || info.built == 0) continue;
+    if (info.pass != static_cast<fa_pass>(pass) || info.version == FA_CPU || info.built == 0) continue;
     if (static_cast<Dtype>(info.dtype) == dtype) versions.push_back(static_cast<Version>(info.version));
   }
   return versions;
@@ -107,6 +108,7 @@ class DeviceSide : public Side {
 
   std::vector<RowPlan> plan(const Problem& problem, const Selection& selection, bool) override {
     if (!selection.ablations.empty()) return plan_ablations(problem, selection);
+    if (problem.passes != test::Passes::forward) return plan_backward(problem, selection);
     const std::vector<Version> versions =
         selection.versions.empty() ? rungs(problem.dtype) : selection.versions;
     const std::vector<Clock> clocks = clocks_of(selection);
@@ -133,6 +135,7 @@ class DeviceSide : public Side {
   }
 
   std::unique_ptr<Fixture> fixture(const Problem& problem) override {
+    if (problem.passes != test::Passes::forward) return device_backward_fixture(problem, stream_);
     return std::make_unique<DeviceFixture>(problem, static_cast<std::size_t>(device_.l2CacheSize), stream_);
   }
 
@@ -170,13 +173,29 @@ class DeviceSide : public Side {
     return selection.clocks.empty() ? std::vector<Clock>{Clock::graph} : selection.clocks;
   }
 
-  /// Every rung that has variants for the problem's element type, once more for its noise, and the variants.
+  /// The library's own rungs: the baselines have no backward here.
+  static std::vector<RowPlan> plan_backward(const Problem& problem, const Selection& selection) {
+    const std::vector<Version> versions =
+        selection.versions.empty() ? rungs(problem.dtype, Pass::backward) : selection.versions;
+    std::vector<RowPlan> rows;
+    for (const Clock clock : clocks_of(selection)) {
+      for (const Version version : versions) {
+        rows.push_back({key_of(name_of(version), clock), RowPlan::Role::kernel, version, "", 0, clock, {}});
+      }
+      if (versions.empty()) continue;
+      const std::string original = key_of(name_of(versions.back()), clock);
+      rows.push_back({"self/" + original, RowPlan::Role::self, versions.back(), "", 0, clock, {original}});
+    }
+    return rows;
+  }
+
+  /// Every rung that has variants for the problem, once more for its noise, and the variants.
   static std::vector<RowPlan> plan_ablations(const Problem& problem, const Selection& selection) {
     std::vector<RowPlan> rows;
     for (const Clock clock : clocks_of(selection)) {
       for (const Version version : selection.ablations) {
         const std::string rung = key_of(name_of(version), clock);
-        const std::vector<Ablation> variants = ablations_of(version, problem.dtype);
+        const std::vector<Ablation> variants = ablations_of(version, selection, problem);
         if (variants.empty()) continue;
         rows.push_back({rung, RowPlan::Role::kernel, version, "", 0, clock, {}});
         rows.push_back({"self/" + rung, RowPlan::Role::self, version, "", 0, clock, {rung}});

@@ -3,32 +3,36 @@
 #
 #   bench/gpu_suite.sh BUILD_DIR [stage ...] [--out DIR] [--shards N] [--bench-args 'words']
 #
-#   tests      the tests that run on a device, in N processes at a time (default 4)
+#   tests      the tests that run on a device, N processes at a time (default 8), and the tiles of the smaller classes of
+#              shared memory (FLASHATTN_MAX_SMEM)
+#   random     2,000 random problems by every row of 16 bits from V7 on, N processes at a time
 #   sanitizer  compute-sanitizer's four tools over tests/forward/sanitize_problems.txt
 #   accuracy   accuracy_attention: every row against fp64
 #   bench      bench_attention on the device; --bench-args adds to its command line (--full, --problems ...)
 #   profile    Nsight Compute over every rung
 #
-# No stage named: all of them, in this order. Each ends within 8 minutes or is ended. Results and logs go to DIR
-# (default bench/results/<date>-<gpu>). The last lines say of each stage: pass, fail or skip, seconds, and what was
-# counted. Exit status: 0; 1 where a stage failed or could not run; 2 for a bad command line.
-# shellcheck disable=SC2317  # the stages are called by name
+# No stage named: all of them, in this order. Each ends within 8 minutes or is ended. Results go to DIR (default
+# bench/results/<date>-<gpu>): summary.txt, accuracy.json, bench.json, profile.json, and what the stages printed in
+# suite.log. The last lines say of each stage: pass, fail or skip, seconds, and what was counted. Exit status: 0; 1
+# where a stage failed or could not run; 2 for a bad command line.
+# shellcheck disable=SC2317,SC2329  # the stages are called by name
 set -euo pipefail
 export LC_ALL=C
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 self=$root/bench/gpu_suite.sh
-stages_known=(tests sanitizer accuracy bench profile)
+stages_known=(tests random sanitizer accuracy bench profile)
 stage_seconds=480
 tool_seconds=115  # of each of compute-sanitizer's tools
 
 die() { echo "gpu_suite.sh: $1" >&2; exit 2; }
-usage() { sed -n '2,14s/^# \{0,1\}//p' "$self"; }
+usage() { sed -n '2,18s/^# \{0,1\}//p' "$self"; }
 
 # ---- the stages, each run in a process of its own ----------------------------------------------------------
-# A stage prints its log, writes what it counted to $OUT/.count, and ends with 0 (pass), 1 (fail) or 77 (skip).
+# A stage prints its log, writes what it counted to $WORK/count, and ends with 0 (pass), 1 (fail) or 77 (skip). Files
+# that are not results lie in $WORK.
 
-count() { echo "$*" >"$OUT/.count"; }
+count() { echo "$*" >"$WORK/count"; }
 
 have_gpu() { nvidia-smi -L 2>/dev/null | grep -q '^GPU ' || [ -e /dev/nvidia0 ]; }
 
@@ -51,42 +55,99 @@ gtest_counts() {
 
 # The tests whose names end in a row of a device, or in that side.
 on_device='*/V?_*:*/device*'
+# What ctest runs as forward_in_..._bytes and backward_in_..._bytes: the tests that choose a tile.
+in_smaller_classes='*/Problem*/V?_*:*/Exact.*/V?_*:*/BackwardProblem*/V?_*:*/BackwardExact.*/V?_*'
+smaller_classes=(101376 166912)
+
+# A pool of processes. start PASS NAME COMMAND ...: waits until fewer than $SHARDS run, then starts one, whose log is
+# $WORK/log/PASS/NAME.
+pool_status=0
+pool_pids=()
+pool_logs=()
+
+wait_for_one() {
+  local pid status=0
+  wait -n -p pid "${pool_pids[@]}" || status=$?
+  # 77: every test of that process skipped itself.
+  if [ "$status" -ne 0 ] && [ "$status" -ne 77 ]; then
+    pool_status=1
+    echo "== ${pool_logs[$pid]#"$WORK/log/"}: status $status"
+  fi
+  local left=() other
+  for other in "${pool_pids[@]}"; do
+    if [ "$other" -ne "$pid" ]; then left+=("$other"); fi
+  done
+  pool_pids=("${left[@]}")
+}
+
+start() {
+  local log=$WORK/log/$1/$2
+  shift 2
+  mkdir -p "${log%/*}"
+  while ((${#pool_pids[@]} >= SHARDS)); do wait_for_one; done
+  "$@" >"$log" 2>&1 &
+  pool_pids+=($!)
+  pool_logs[$!]=$log
+}
+
+# start_shards PASS N COMMAND ...: the program's tests in N processes.
+start_shards() {
+  local pass=$1 shards=$2 shard
+  shift 2
+  for ((shard = 0; shard < shards; ++shard)); do
+    start "$pass" "shard_$shard" env "GTEST_TOTAL_SHARDS=$shards" "GTEST_SHARD_INDEX=$shard" "$@"
+  done
+}
+
+# Waits for the pool, prints the logs without what passed, counts pass by pass. Ends with the stage's status.
+finish_pool() {
+  local pass log counts all=()
+  while ((${#pool_pids[@]})); do wait_for_one; done
+  for pass in "$@"; do
+    for log in "$WORK/log/$pass"/*; do
+      echo "== $pass/${log##*/}"
+      grep -vE '^\[ RUN |^\[       OK|^\[-----' "$log" || true
+    done
+    counts=$(gtest_counts "$WORK/log/$pass"/*)
+    echo "== $pass: $counts"
+    all+=("$pass $counts")
+    if [[ $counts == "0 passed, "*", 0 failed" ]] && [ "$pool_status" -eq 0 ]; then pool_status=77; fi
+  done
+  count "$(printf '%s; ' "${all[@]}" | sed 's/; $//')"
+  return "$pool_status"
+}
 
 stage_tests() {
-  local program shard status=0 pids=() logs=() work=$OUT/.tests
+  local program which class passes=()
   need "$BUILD/tests/host_test" "$BUILD/tests/forward_test" || return 1
-  mkdir -p "$work"
-  export FLASHATTN_TEST_PROBLEMS=$root/tests/forward/problems.txt
-  run_shard() {  # run_shard NAME PROGRAM FILTER
-    logs+=("$work/$1.log")
-    "$2" --gtest_filter="$3" >"$work/$1.log" 2>&1 &
-    pids+=($!)
-  }
+  for which in forward backward; do
+    program=$BUILD/tests/${which}_test
+    if [ ! -x "$program" ]; then continue; fi
+    export FLASHATTN_TEST_PROBLEMS=$root/tests/$which/problems.txt
+    # More processes than run at a time, so that none runs on alone.
+    passes+=("$which")
+    start_shards "$which" $((2 * SHARDS)) "$program" --gtest_filter="$on_device"
+    for class in "${smaller_classes[@]}"; do
+      passes+=("${which}_in_$class")
+      start_shards "${which}_in_$class" "$SHARDS" env "FLASHATTN_MAX_SMEM=$class" \
+        "$program" --gtest_filter="$in_smaller_classes"
+    done
+  done
   # The small programs, one process each.
+  passes+=(others)
   for program in "$BUILD"/tests/*_test; do
-    if [ "${program##*/}" != forward_test ] && [ -x "$program" ]; then
-      run_shard "${program##*/}" "$program" "$on_device:*Fill.*:*Device*"
+    if [[ ${program##*/} != @(forward|backward)_test ]] && [ -x "$program" ]; then
+      start others "${program##*/}" "$program" --gtest_filter="$on_device:*Fill.*:*Device*"
     fi
   done
-  for ((shard = 0; shard < SHARDS; ++shard)); do
-    GTEST_TOTAL_SHARDS=$SHARDS GTEST_SHARD_INDEX=$shard run_shard "forward_$shard" "$BUILD/tests/forward_test" "$on_device"
-  done
-  for shard in "${!pids[@]}"; do
-    local one=0
-    wait "${pids[$shard]}" || one=$?
-    # 77: every test of that process skipped itself.
-    if [ "$one" -ne 0 ] && [ "$one" -ne 77 ]; then status=1; echo "== ${logs[$shard]##*/}: status $one"; fi
-  done
-  for shard in "${logs[@]}"; do
-    echo "== ${shard##*/}"
-    grep -vE '^\[ RUN |^\[       OK|^\[-----' "$shard" || true
-  done
-  local counts
-  counts=$(gtest_counts "${logs[@]}")
-  count "$counts"
-  rm -rf "$work"
-  if [[ $counts == "0 passed, "* ]]; then return 77; fi
-  return "$status"
+  finish_pool "${passes[@]}"
+}
+
+stage_random() {
+  need "$BUILD/tests/forward_test" || return 1
+  start_shards random $((2 * SHARDS)) env FLASHATTN_TEST_RANDOM_LONG=2000 \
+    "$BUILD/tests/forward_test" --gtest_filter='*/ManyRandom.*/V7_*:*/ManyRandom.*/V8_*'
+  finish_pool random
 }
 
 find_tool() {
@@ -96,7 +157,7 @@ find_tool() {
 }
 
 stage_sanitizer() {
-  local sanitizer tool filter flags status=0 verdicts=() log=$OUT/.sanitizer no_guards=()
+  local sanitizer tool filter flags status=0 verdicts=() log=$WORK/sanitizer no_guards=()
   if ! sanitizer=$(find_tool compute-sanitizer); then count "compute-sanitizer is not installed"; return 77; fi
   "$sanitizer" --version | head -n 2 || true
   need "$BUILD/tests/forward_test" || return 1
@@ -165,14 +226,14 @@ stage_profile() {
   return "$status"
 }
 
-if [ "${1:-}" = __stage ]; then  # BUILD, OUT, SHARDS and BENCH_ARGS are in the environment
+if [ "${1:-}" = __stage ]; then  # BUILD, OUT, WORK, SHARDS and BENCH_ARGS are in the environment
   "stage_$2"
   exit
 fi
 
 # ---- the command line ----------------------------------------------------------------------------------------
 
-BUILD='' OUT='' SHARDS=4 BENCH_ARGS=''
+BUILD='' OUT='' SHARDS=8 BENCH_ARGS=''
 stages=()
 while (($#)); do
   case $1 in
@@ -200,7 +261,9 @@ slug=$(tr '[:upper:] ' '[:lower:]_' <<<"${gpu:-no_gpu}" | tr -cd 'a-z0-9_')
 OUT=${OUT:-$root/bench/results/$(date -u +%F)-$slug}
 mkdir -p "$OUT"
 OUT=$(cd "$OUT" && pwd)
-export BUILD OUT SHARDS BENCH_ARGS
+WORK=$(mktemp -d)
+trap 'rm -rf "$WORK"' EXIT
+export BUILD OUT WORK SHARDS BENCH_ARGS
 
 # cuBLAS and cuDNN are linked or opened by name: where they are, if the loader does not know. cuDNN may lie in a
 # folder of its own.
@@ -223,26 +286,43 @@ summary=$OUT/summary.txt
 } | tee -a "$summary"
 have_gpu || echo "note     no GPU is visible; what needs one is skipped" | tee -a "$summary"
 
+# Who ends the suite ends its stage, whose processes would else run on, and on the device.
+stage_pid=
+stop() {
+  trap - TERM INT
+  if [ -n "$stage_pid" ]; then
+    echo "== stopped: the last of what it had to say"
+    tail -n 5 "$WORK"/log/*/* "$WORK/stage.log" 2>/dev/null || true
+    kill "$stage_pid" 2>/dev/null || true
+    wait "$stage_pid" || true
+  fi
+  exit 143
+}
+trap stop TERM INT
+
 failed=0
 for stage in "${stages[@]}"; do
   echo
   echo "==== $stage"
   start=$SECONDS
   status=0
-  rm -f "$OUT/.count"
-  timeout --kill-after=15 "$stage_seconds" "$self" __stage "$stage" >"$OUT/$stage.log" 2>&1 || status=$?
-  if [ -d "$OUT/.tests" ]; then tail -n 30 "$OUT"/.tests/*.log >>"$OUT/$stage.log"; fi  # ended before it had told
-  if [ -f "$OUT/.sanitizer" ]; then tail -n 30 "$OUT/.sanitizer" >>"$OUT/$stage.log"; fi
-  rm -rf "$OUT/.tests" "$OUT/.sanitizer"
-  tail -n 40 "$OUT/$stage.log"
+  rm -rf "${WORK:?}"/*
+  timeout --kill-after=15 "$stage_seconds" "$self" __stage "$stage" >"$WORK/stage.log" 2>&1 &
+  stage_pid=$!
+  wait "$stage_pid" || status=$?
+  stage_pid=
+  if [ "$status" -eq 124 ] || [ "$status" -eq 137 ]; then  # ended before it had told
+    tail -n 30 "$WORK"/log/*/* "$WORK/sanitizer" >>"$WORK/stage.log" 2>/dev/null || true
+    echo "not finished after $stage_seconds s" >"$WORK/count"
+  fi
+  { echo; echo "==== $stage"; cat "$WORK/stage.log"; } >>"$OUT/suite.log"
+  tail -n 40 "$WORK/stage.log"
   case $status in
     0) verdict=pass ;;
     77) verdict=skip; failed=1 ;;
-    124 | 137) verdict=fail; echo "not finished after $stage_seconds s" >"$OUT/.count"; failed=1 ;;
     *) verdict=fail; failed=1 ;;
   esac
-  printf '%-10s %-5s %4d s  %s\n' "$stage" "$verdict" $((SECONDS - start)) "$(cat "$OUT/.count" 2>/dev/null || true)" >>"$summary"
-  rm -f "$OUT/.count"
+  printf '%-10s %-5s %4d s  %s\n' "$stage" "$verdict" $((SECONDS - start)) "$(cat "$WORK/count" 2>/dev/null || true)" >>"$summary"
 done
 
 echo

@@ -11,6 +11,13 @@ namespace fa::bench {
 
 class HostProblem {
  public:
+  /// Memory for a tensor, its rows as aligned as the layout has them.
+  struct Buffer {
+    std::vector<std::byte> bytes;
+    std::byte* data = nullptr;
+    void resize(const test::Placed& placed, Dtype dtype, std::size_t misalignment);
+  };
+
   HostProblem(const test::Problem& problem, const test::Inputs& inputs);
   HostProblem(const HostProblem&) = delete;
   HostProblem& operator=(const HostProblem&) = delete;
@@ -21,13 +28,6 @@ class HostProblem {
   void spoil_outputs();
 
  private:
-  /// Memory for a tensor, its rows as aligned as the layout has them.
-  struct Buffer {
-    std::vector<std::byte> bytes;
-    std::byte* data = nullptr;
-    void resize(const test::Placed& placed, Dtype dtype, std::size_t misalignment);
-  };
-
   test::Problem problem_;
   test::PlacedProblem placed_;
   Buffer q_, k_, v_, out_;  // q_ holds all inputs of a packed problem

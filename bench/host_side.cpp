@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "bench/baselines/three_pass.hpp"
+#include "bench/host_backward.hpp"
 #include "bench/host_ceilings.hpp"
 #include "bench/host_problem.hpp"
 #include "bench/row_check.hpp"
@@ -197,6 +198,7 @@ class HostSide : public Side {
     const std::vector<Version> versions =
         selection.versions.empty() ? std::vector<Version>{Version::CPU} : selection.versions;
 
+    if (problem.passes != test::Passes::forward) return plan_backward(versions, threads);
     std::vector<RowPlan> rows;
     for (const int t : threads) {
       const std::string baseline = with_threads("three_pass", t);
@@ -220,6 +222,7 @@ class HostSide : public Side {
   }
 
   std::unique_ptr<Fixture> fixture(const Problem& problem) override {
+    if (problem.passes != test::Passes::forward) return host_backward_fixture(problem);
     return std::make_unique<HostFixture>(problem);
   }
 
@@ -262,6 +265,24 @@ class HostSide : public Side {
   }
 
  private:
+  // three_pass has no backward.
+  static std::vector<RowPlan> plan_backward(const std::vector<Version>& versions,
+                                            const std::vector<int>& threads) {
+    std::vector<RowPlan> rows;
+    for (const int t : threads) {
+      for (const Version version : versions) {
+        rows.push_back(
+            {with_threads(name_of(version), t), RowPlan::Role::kernel, version, "", t, Clock::wall, {}});
+      }
+    }
+    RowPlan self = rows.back();
+    self.role = RowPlan::Role::self;
+    self.compared_with = {self.key};
+    self.key = "self/" + self.key;
+    rows.push_back(self);
+    return rows;
+  }
+
   static std::vector<int> thread_counts(const Selection& selection, bool both) {
     if (!selection.threads.empty()) return selection.threads;
     const int all = default_threads();

@@ -100,6 +100,7 @@ Options parse_options(int& argc, char** argv) {
   Options options;
   std::vector<char*> kept = {argv[0]};
   Words words(argc, argv);
+  bool ablations = false;
   while (words.next()) {
     const std::string& flag = words.flag();
     if (flag == "--problem") {
@@ -114,6 +115,11 @@ Options parse_options(int& argc, char** argv) {
     } else if (flag == "--ablations") {
       for (const std::string& word : split(words.value()))
         options.selection.ablations.push_back(parse_version("--ablations", word));
+      ablations = true;
+    } else if (flag == "--candidates") {
+      for (const std::string& word : split(words.value()))
+        options.selection.ablations.push_back(parse_version("--candidates", word));
+      options.selection.candidates = true;
     } else if (flag == "--threads") {
       for (const std::string& word : split(words.value()))
         options.selection.threads.push_back(parse_threads(word));
@@ -142,11 +148,13 @@ Options parse_options(int& argc, char** argv) {
     }
   }
   const Selection& selection = options.selection;
+  if (ablations && selection.candidates)
+    throw UsageError("--ablations and --candidates measure different rows: one of them");
   if (!selection.ablations.empty() &&
       (options.side == "host" || !selection.threads.empty() || !selection.versions.empty())) {
-    throw UsageError(
-        "--ablations measures rungs of a device and their variants: without --side host, --threads, "
-        "--version");
+    throw UsageError(std::string(selection.candidates ? "--candidates" : "--ablations") +
+                     " measures rungs of a device and their variants: without --side host, --threads, "
+                     "--version");
   }
   argc = static_cast<int>(kept.size());
   std::copy(kept.begin(), kept.end(), argv);
@@ -167,6 +175,7 @@ const char* help_text() {
   --version LIST     rungs: V2,CPU (default: what the side has)
   --ablations LIST   rungs with their variants, each against its rung: V4,V5 (default problems: the ladder's with a
                      full mask); the build needs FLASHATTN_ABLATIONS
+  --candidates LIST  the same with the tile sizes that were tried: V7
   --threads LIST     host threads: 1,2 (default: one and all for sweeps and --problem, all for files)
   --side WHERE       host, device, or auto: the device where there is one; with --threads the host
   --mode NAME        on a device: graph (default: kernel time alone), events (host time shows), or both

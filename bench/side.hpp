@@ -21,6 +21,7 @@ struct Selection {
   std::vector<int> threads;
   std::vector<Clock> clocks;       // of a device
   std::vector<Version> ablations;  // rungs to measure with their variants and nothing else
+  bool candidates = false;         // ... with their candidates of tile sizes instead
 };
 
 /// One candidate of a problem, before any memory exists for it.
@@ -29,7 +30,7 @@ struct RowPlan {
     kernel,    // a rung of the library
     baseline,  // something else that computes the same
     self,      // the kernel it is compared with, once more: the noise floor
-    ablation,  // a variant of a rung (bench/ablations.hpp)
+    ablation,  // a variant of a rung, or a candidate (bench/ablations.hpp)
   };
   std::string key;  // "CPU/t2", "V2/graph": names the row within its problem
   Role role = Role::kernel;

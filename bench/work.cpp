@@ -18,7 +18,14 @@ double least_bytes(const test::Problem& p) {
   const auto M = static_cast<double>(p.M), D = static_cast<double>(p.D), Dv = static_cast<double>(p.Dv);
   const auto in = static_cast<double>(size_of(p.dtype)), out = static_cast<double>(size_of(p.out_dtype()));
   const double heads_of_keys = p.layout == test::Layout::broadcast ? 1 : B * Hk;
-  return B * H * M * (D * in + Dv * out + (p.lse ? 4 : 0)) + heads_of_keys * keys * (D + Dv) * in;
+  const double forward =
+      B * H * M * (D * in + Dv * out + (p.lse ? 4 : 0)) + heads_of_keys * keys * (D + Dv) * in;
+  if (p.passes == test::Passes::forward) return forward;
+  const auto gradient = static_cast<double>(size_of(p.gradient_dtype()));
+  const double backward = B * H * M * ((D + 2 * Dv) * in + 4 + D * gradient) +
+                          heads_of_keys * keys * (D + Dv) * in +
+                          B * Hk * static_cast<double>(p.N) * (D + Dv) * gradient;
+  return p.passes == test::Passes::backward ? backward : forward + backward;
 }
 
 }  // namespace fa::bench

@@ -28,8 +28,8 @@ struct ForwardProblem {
   // window_lo = -M and window_hi = N, which bound nothing for any row; every value lies in [-M, N].
   int64_t window_lo, window_hi;
   float scale;
-  // Bytes: the largest power of two, up to 16, at whose multiples every row of q, k and v starts.
-  int q_alignment, k_alignment, v_alignment;
+  // Bytes: the largest power of two, up to 16, at whose multiples every row of the tensor starts.
+  int q_alignment, k_alignment, v_alignment, out_alignment;
 };
 
 /// The problem with its pointers: what a kernel gets.
@@ -46,6 +46,37 @@ struct ForwardParams {
   int32_t group;                 // H / Hk: query head h reads key head h / group
   int32_t window_lo, window_hi;  // row i sees keys in [i + window_lo, i + window_hi]
   float scale;
+};
+
+/// A backward problem after validation: BackwardParams without its pointers. dtype is that of q, k, v, out
+/// and dout; the gradients share dtype_gradient.
+struct BackwardProblem {
+  Dtype dtype, dtype_gradient;
+  int64_t B, H, Hk, M, N, D, Dv;
+  Strides q, k, v, out, dout, dq, dk, dv;
+  int64_t window_lo, window_hi;  // as in ForwardProblem
+  float scale;
+  bool deterministic;  // bitwise the same in every run
+};
+
+/// The problem with its pointers: what a backward kernel gets.
+struct BackwardParams {
+  const void* q;     // [B, H, M, D]
+  const void* k;     // [B, Hk, N, D]
+  const void* v;     // [B, Hk, N, Dv]
+  const void* out;   // [B, H, M, Dv]
+  const void* dout;  // [B, H, M, Dv]
+  const float* lse;  // [B, H, M] contiguous, as forward wrote it
+  void* dq;          // [B, H, M, D]
+  void* dk;          // [B, Hk, N, D]
+  void* dv;          // [B, Hk, N, Dv]
+  void* workspace;
+  Strides q_stride, k_stride, v_stride, out_stride, dout_stride, dq_stride, dk_stride, dv_stride;
+  int32_t B, H, Hk, M, N, D, Dv;
+  int32_t group;                 // H / Hk: query head h reads key head h / group
+  int32_t window_lo, window_hi;  // row i sees keys in [i + window_lo, i + window_hi]
+  float scale;
+  bool deterministic;
 };
 
 /// What a row may ask of the device: read once per device and kept. Host rows get one with ordinal -1.
@@ -81,5 +112,12 @@ using PrepareForward = int(const ForwardProblem& problem, const DeviceProperties
 /// Runs it; cudaError_t as int, 0 on the host.
 using LaunchForward = int(const ForwardParams& params, const LaunchContext& context, Dtype dtype_in,
                           Dtype dtype_out);
+
+/// The same of backward. launch_backward gets the dtypes of the inputs and of the gradients.
+using RejectBackward = std::string(const BackwardProblem& problem, const DeviceProperties& device);
+using BackwardWorkspace = size_t(const BackwardProblem& problem, const DeviceProperties& device, int threads);
+using PrepareBackward = int(const BackwardProblem& problem, const DeviceProperties& device);
+using LaunchBackward = int(const BackwardParams& params, const LaunchContext& context, Dtype dtype_in,
+                           Dtype dtype_gradient);
 
 }  // namespace fa::internal

@@ -29,16 +29,16 @@ inline std::string reject_head_dim(const ForwardProblem& problem, int head_dim) 
          " and Dv = " + std::to_string(problem.Dv);
 }
 
-/// Rows that 16-byte copies cannot read.
-inline std::string reject_unaligned(const ForwardProblem& problem) {
+/// Rows that copies of so many bytes cannot read.
+inline std::string reject_unaligned(const ForwardProblem& problem, int copy_bytes = 16) {
   const struct {
     const char* name;
     int alignment;
   } inputs[] = {{"q", problem.q_alignment}, {"k", problem.k_alignment}, {"v", problem.v_alignment}};
   for (const auto& [name, alignment] : inputs) {
-    if (alignment < 16) {
-      return std::string("needs rows aligned to 16 bytes, but rows of ") + name + " are aligned to " +
-             std::to_string(alignment);
+    if (alignment < copy_bytes) {
+      return "needs rows aligned to " + std::to_string(copy_bytes) + " bytes, but rows of " + name +
+             " are aligned to " + std::to_string(alignment);
     }
   }
   return "";

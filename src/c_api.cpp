@@ -57,47 +57,52 @@ int resolve_threads(int asked) {
   return threads.value_or(static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
 }
 
-// A call, after validation and choice.
+// A call of one pass, Forward or Backward, after validation and choice.
+template <class P>
 struct Plan {
-  fa_forward_args args{};
-  ForwardProblem problem{};
+  typename P::Args args{};
+  typename P::Problem problem{};
   Side side;
   const DeviceProperties* device = nullptr;
   int threads = 0;  // of a host row; 0 on the device
-  Choice choice;
+  Choice<P> choice;
 
-  bool has_rows() const { return problem.B > 0 && problem.M > 0; }
+  bool has_work() const { return P::has_work(problem); }
   size_t workspace_size() const { return choice.row->workspace(problem, *device, threads); }
 };
 
-Plan make_plan(const fa_forward_args* given, Version version) {
-  Plan plan;
+template <class P>
+Plan<P> make_plan(const typename P::Args* given, Version version) {
+  Plan<P> plan;
   plan.args = complete(given);
   plan.problem = validate(plan.args);
   plan.side = find_side(plan.args, version);
   plan.device = plan.side.on_device ? &device_properties(plan.side.device) : &no_device();
   plan.threads = plan.side.on_device ? 0 : resolve_threads(plan.args.threads);
-  plan.choice = choose(plan.problem, version, {plan.side.on_device, *plan.device, plan.threads});
+  plan.choice = choose<P>(plan.problem, version, {plan.side.on_device, *plan.device, plan.threads});
   return plan;
 }
 
-std::string row_title(const ForwardRow& row) {
+template <class P>
+std::string row_title(const Row<P>& row) {
   return std::string(name_of(row.version)) + " (" + row.name + ")";
 }
 
-std::string rejections(const Choice& choice, const char* indent) {
+template <class P>
+std::string rejections(const Choice<P>& choice, const char* indent) {
   std::string text;
-  for (const Rejection& rejection : choice.rejected) {
+  for (const Rejection<P>& rejection : choice.rejected) {
     text += indent + row_title(*rejection.row) + ": " + rejection.reason + "\n";
   }
   return text;
 }
 
-void require_row(const Plan& plan, Version version) {
+template <class P>
+void require_row(const Plan<P>& plan, Version version) {
   if (!plan.choice.absence.empty()) throw Unsupported(plan.choice.absence);
-  if (plan.choice.row != nullptr || !plan.has_rows()) return;
+  if (plan.choice.row != nullptr || !plan.has_work()) return;
   if (version != Version::Auto && plan.choice.rejected.size() == 1) {
-    const Rejection& only = plan.choice.rejected.front();
+    const Rejection<P>& only = plan.choice.rejected.front();
     throw Unsupported(row_title(*only.row) + ": " + only.reason);
   }
   std::string text = std::string("no kernel takes this problem (") + name_of(plan.problem.dtype) + "):\n" +
@@ -106,7 +111,8 @@ void require_row(const Plan& plan, Version version) {
   throw Unsupported(text);
 }
 
-void require_workspace(const Plan& plan) {
+template <class P>
+void require_workspace(const Plan<P>& plan) {
   if (plan.args.workspace == nullptr) return;
   const size_t needed = plan.workspace_size();
   if (plan.args.workspace_size >= needed) return;
@@ -119,45 +125,81 @@ struct AlignedDelete {
   void operator()(void* memory) const { ::operator delete (memory, std::align_val_t{256}); }
 };
 
-void run_on_host(const Plan& plan, ForwardParams params) {
-  std::unique_ptr<void, AlignedDelete> own;
-  params.workspace_size = plan.workspace_size();
-  params.workspace = plan.args.workspace;
-  if (params.workspace == nullptr && params.workspace_size > 0) {
-    own.reset(::operator new (params.workspace_size, std::align_val_t{256}));
-    params.workspace = own.get();
-  }
-  plan.choice.row->launch(params, {plan.device, nullptr, plan.threads}, plan.problem.dtype,
-                          plan.problem.dtype_out);
+// Not every pass's kernels ask for the size.
+template <class Params>
+void set_workspace(Params& params, void* workspace, size_t bytes) {
+  params.workspace = workspace;
+  if constexpr (requires { params.workspace_size; }) params.workspace_size = bytes;
 }
 
-void run_on_device(const Plan& plan, ForwardParams params, struct ::CUstream_st* stream) {
+template <class P>
+int launch(const Plan<P>& plan, const typename P::Params& params, struct ::CUstream_st* stream) {
+  return plan.choice.row->launch(params, {plan.device, stream, plan.threads}, plan.problem.dtype,
+                                 P::dtype_written(plan.problem));
+}
+
+template <class P>
+void run_on_host(const Plan<P>& plan, typename P::Params params) {
+  std::unique_ptr<void, AlignedDelete> own;
+  const size_t bytes = plan.workspace_size();
+  void* workspace = plan.args.workspace;
+  if (workspace == nullptr && bytes > 0) {
+    own.reset(::operator new (bytes, std::align_val_t{256}));
+    workspace = own.get();
+  }
+  set_workspace(params, workspace, bytes);
+  launch(plan, params, nullptr);
+}
+
+template <class P>
+void run_on_device(const Plan<P>& plan, typename P::Params params, struct ::CUstream_st* stream) {
   const CurrentDevice current(plan.side.device);
-  params.workspace_size = plan.workspace_size();
-  params.workspace = plan.args.workspace;
-  const bool own = params.workspace == nullptr && params.workspace_size > 0;
-  if (own) params.workspace = allocate(params.workspace_size, plan.side.device, stream);
-  const int code =
-      plan.choice.row->launch(params, {plan.device, stream, 0}, plan.problem.dtype, plan.problem.dtype_out);
-  if (own) release(params.workspace, stream);
+  const size_t bytes = plan.workspace_size();
+  void* workspace = plan.args.workspace;
+  const bool own = workspace == nullptr && bytes > 0;
+  if (own) workspace = allocate(bytes, plan.side.device, stream);
+  set_workspace(params, workspace, bytes);
+  const int code = launch(plan, params, stream);
+  if (own) release(workspace, stream);
   check_cuda(code, plan.choice.row->name);
 }
 
-void forward(const fa_forward_args* given, Version version, struct ::CUstream_st* stream) {
+template <class P>
+void run(const typename P::Args* given, Version version, struct ::CUstream_st* stream) {
   const ErrorStateGuard errors;
-  const Plan plan = make_plan(given, version);
+  const Plan<P> plan = make_plan<P>(given, version);
   require_row(plan, version);
-  if (!plan.has_rows()) return;
+  if (!plan.has_work()) return;
   require_workspace(plan);
   if (!plan.side.on_device && stream != nullptr) {
     throw InvalidArgument("stream must be null: the tensors are in host memory, where a call is synchronous");
   }
-  const ForwardParams params = make_params(plan.problem, plan.args);
+  const typename P::Params params = make_params(plan.problem, plan.args);
   if (plan.side.on_device) {
     run_on_device(plan, params, stream);
   } else {
     run_on_host(plan, params);
   }
+}
+
+template <class P>
+void workspace_size(const typename P::Args* args, Version version, size_t* bytes) {
+  if (bytes == nullptr) throw InvalidArgument("bytes is null");
+  const ErrorStateGuard errors;
+  const Plan<P> plan = make_plan<P>(args, version);
+  require_row(plan, version);
+  *bytes = plan.has_work() ? plan.workspace_size() : 0;
+}
+
+template <class P>
+void prepare(const typename P::Args* args, Version version) {
+  const ErrorStateGuard errors;
+  const Plan<P> plan = make_plan<P>(args, version);
+  require_row(plan, version);
+  if (!plan.has_work() || plan.choice.row->prepare == nullptr) return;
+  const CurrentDevice current(plan.side.device);
+  check_cuda(plan.choice.row->prepare(plan.problem, *plan.device), plan.choice.row->name);
+  if (plan.args.workspace == nullptr && plan.workspace_size() > 0) prepare_pool(plan.side.device);
 }
 
 std::string describe_mask(const fa_mask& mask) {
@@ -167,21 +209,34 @@ std::string describe_mask(const fa_mask& mask) {
   return "window(" + std::to_string(mask.left) + ", " + std::to_string(mask.right) + ")" + corner;
 }
 
-std::string describe_problem(const Plan& plan) {
-  const ForwardProblem& p = plan.problem;
+template <class P>
+std::string describe_problem(const Plan<P>& plan) {
+  constexpr bool kBackward = P::kPass == Pass::backward;
+  const auto& p = plan.problem;
   std::string text = std::string(name_of(p.dtype)) + " B" + std::to_string(p.B) + " H" + std::to_string(p.H) +
                      "/" + std::to_string(p.Hk) + " M" + std::to_string(p.M) + " N" + std::to_string(p.N) +
                      " D" + std::to_string(p.D);
   if (p.Dv != p.D) text += "/" + std::to_string(p.Dv);
   text += " " + describe_mask(plan.args.mask);
-  if (p.dtype_out != p.dtype) text += std::string(", out ") + name_of(p.dtype_out);
+  const Dtype written = P::dtype_written(p);
+  if (written != p.dtype) {
+    text += std::string(kBackward ? ", gradients " : ", out ") + name_of(written);
+  }
+  if constexpr (kBackward) {
+    text += ", backward";
+    if (p.deterministic) text += ", deterministic";
+  }
   return text + ", in " + describe(plan.side.facts);
 }
 
-std::string explanation(const Plan& plan) {
+template <class P>
+std::string explanation(const Plan<P>& plan) {
   std::string text = describe_problem(plan) + "\n";
   if (!plan.choice.absence.empty()) return text + "nothing runs: " + plan.choice.absence + "\n";
-  if (!plan.has_rows()) return text + "nothing to do: out has no elements\n";
+  if (!plan.has_work()) {
+    return text + "nothing to do: " +
+           (P::kPass == Pass::backward ? "no gradient has elements\n" : "out has no elements\n");
+  }
   if (plan.choice.row == nullptr) {
     text += "nothing runs\n";
   } else {
@@ -207,9 +262,51 @@ void give(Info full, Info* info, const char* name) {
   std::memcpy(info, &full, std::min(size, sizeof full));
 }
 
-fa_kernel_info info_of(const ForwardRow& row) {
+template <class P>
+void explain(const typename P::Args* args, Version version, fa_forward_plan* info, char* text,
+             size_t text_size, size_t* text_length) {
+  if (text == nullptr && text_size != 0) {
+    throw InvalidArgument("text is null but text_size = " + std::to_string(text_size));
+  }
+  const ErrorStateGuard errors;
+  const Plan<P> plan = make_plan<P>(args, version);
+  const Row<P>* row = plan.choice.row;
+  if (info != nullptr) {
+    give<fa_forward_plan>({.size = 0,
+                           .runs = row != nullptr ? 1 : 0,
+                           .version = static_cast<fa_version>(row != nullptr ? row->version : version),
+                           .placement = plan.side.on_device ? FA_ON_DEVICE : FA_ON_HOST,
+                           .device = plan.side.device,
+                           .threads = plan.threads,
+                           .reserved = 0,
+                           .workspace_size = row != nullptr ? plan.workspace_size() : 0,
+                           .kernel = row != nullptr ? row->name : nullptr},
+                          info, "plan");
+  }
+  const std::string full = explanation(plan);
+  if (text_size > 0) {
+    const size_t count = std::min(text_size - 1, full.size());
+    std::memcpy(text, full.data(), count);
+    text[count] = '\0';
+  }
+  if (text_length != nullptr) *text_length = full.size();
+}
+
+template <class Args>
+void init(Args* args, size_t size) {
+  if (args == nullptr) throw InvalidArgument("args is null");
+  require_known_size<Args>(size);
+  Args defaults = default_args<Args>();
+  defaults.size = size;
+  // The fields of a newer header have zero as their default.
+  std::memset(args, 0, size);
+  std::memcpy(args, &defaults, std::min(size, sizeof defaults));
+}
+
+template <class P>
+fa_kernel_info info_of(const Row<P>& row) {
   return {.size = 0,
-          .pass = FA_PASS_FORWARD,
+          .pass = static_cast<fa_pass>(P::kPass),
           .version = static_cast<fa_version>(row.version),
           .dtype = static_cast<fa_dtype>(row.dtype),
           .built = row.built ? 1 : 0,
@@ -226,76 +323,52 @@ using namespace fa::internal;
 extern "C" {
 
 fa_status fa_forward_args_init(fa_forward_args* args, size_t size) {
-  return guarded([&] {
-    if (args == nullptr) throw fa::InvalidArgument("args is null");
-    require_known_size(size);
-    fa_forward_args defaults = default_args();
-    defaults.size = size;
-    // The fields of a newer header have zero as their default.
-    std::memset(args, 0, size);
-    std::memcpy(args, &defaults, std::min(size, sizeof defaults));
-  });
+  return guarded([&] { init(args, size); });
 }
 
 fa_status fa_forward(const fa_forward_args* args, fa_version version, struct CUstream_st* stream) {
-  return guarded([&] { forward(args, static_cast<fa::Version>(version), stream); });
+  return guarded([&] { run<Forward>(args, static_cast<fa::Version>(version), stream); });
 }
 
 fa_status fa_forward_workspace_size(const fa_forward_args* args, fa_version version, size_t* bytes) {
-  return guarded([&] {
-    if (bytes == nullptr) throw fa::InvalidArgument("bytes is null");
-    const ErrorStateGuard errors;
-    const Plan plan = make_plan(args, static_cast<fa::Version>(version));
-    require_row(plan, static_cast<fa::Version>(version));
-    *bytes = plan.has_rows() ? plan.workspace_size() : 0;
-  });
+  return guarded([&] { workspace_size<Forward>(args, static_cast<fa::Version>(version), bytes); });
 }
 
 fa_status fa_forward_prepare(const fa_forward_args* args, fa_version version) {
-  return guarded([&] {
-    const ErrorStateGuard errors;
-    const Plan plan = make_plan(args, static_cast<fa::Version>(version));
-    require_row(plan, static_cast<fa::Version>(version));
-    if (!plan.has_rows() || plan.choice.row->prepare == nullptr) return;
-    const CurrentDevice current(plan.side.device);
-    check_cuda(plan.choice.row->prepare(plan.problem, *plan.device), plan.choice.row->name);
-    if (plan.args.workspace == nullptr && plan.workspace_size() > 0) prepare_pool(plan.side.device);
-  });
+  return guarded([&] { prepare<Forward>(args, static_cast<fa::Version>(version)); });
 }
 
-fa_status fa_forward_explain(const fa_forward_args* args, fa_version version, fa_forward_plan* info,
+fa_status fa_forward_explain(const fa_forward_args* args, fa_version version, fa_forward_plan* plan,
                              char* text, size_t text_size, size_t* text_length) {
+  return guarded(
+      [&] { explain<Forward>(args, static_cast<fa::Version>(version), plan, text, text_size, text_length); });
+}
+
+fa_status fa_backward_args_init(fa_backward_args* args, size_t size) {
+  return guarded([&] { init(args, size); });
+}
+
+fa_status fa_backward(const fa_backward_args* args, fa_version version, struct CUstream_st* stream) {
+  return guarded([&] { run<Backward>(args, static_cast<fa::Version>(version), stream); });
+}
+
+fa_status fa_backward_workspace_size(const fa_backward_args* args, fa_version version, size_t* bytes) {
+  return guarded([&] { workspace_size<Backward>(args, static_cast<fa::Version>(version), bytes); });
+}
+
+fa_status fa_backward_prepare(const fa_backward_args* args, fa_version version) {
+  return guarded([&] { prepare<Backward>(args, static_cast<fa::Version>(version)); });
+}
+
+fa_status fa_backward_explain(const fa_backward_args* args, fa_version version, fa_backward_plan* plan,
+                              char* text, size_t text_size, size_t* text_length) {
   return guarded([&] {
-    if (text == nullptr && text_size != 0) {
-      throw fa::InvalidArgument("text is null but text_size = " + std::to_string(text_size));
-    }
-    const ErrorStateGuard errors;
-    const Plan plan = make_plan(args, static_cast<fa::Version>(version));
-    const ForwardRow* row = plan.choice.row;
-    if (info != nullptr) {
-      give<fa_forward_plan>({.size = 0,
-                             .runs = row != nullptr ? 1 : 0,
-                             .version = row != nullptr ? static_cast<fa_version>(row->version) : version,
-                             .placement = plan.side.on_device ? FA_ON_DEVICE : FA_ON_HOST,
-                             .device = plan.side.device,
-                             .threads = plan.threads,
-                             .reserved = 0,
-                             .workspace_size = row != nullptr ? plan.workspace_size() : 0,
-                             .kernel = row != nullptr ? row->name : nullptr},
-                            info, "plan");
-    }
-    const std::string full = explanation(plan);
-    if (text_size > 0) {
-      const size_t count = std::min(text_size - 1, full.size());
-      std::memcpy(text, full.data(), count);
-      text[count] = '\0';
-    }
-    if (text_length != nullptr) *text_length = full.size();
+    explain<Backward>(args, static_cast<fa::Version>(version), plan, text, text_size, text_length);
   });
 }
 
 int32_t fa_kernel_count(void) {
-  return static_cast<int32_t>(forward_rows().size());
+  return static_cast<int32_t>(forward_rows().size() + backward_rows().size());
 }
 
 fa_status fa_kernel_info_get(int32_t index, fa_kernel_info* info) {
@@ -304,7 +377,9 @@ fa_status fa_kernel_info_get(int32_t index, fa_kernel_info* info) {
       throw fa::InvalidArgument("index = " + std::to_string(index) + " must be from 0 to " +
                                 std::to_string(fa_kernel_count() - 1));
     }
-    give(info_of(forward_rows()[static_cast<size_t>(index)]), info, "info");
+    const size_t row = static_cast<size_t>(index), forward = forward_rows().size();
+    give(row < forward ? info_of(forward_rows()[row]) : info_of(backward_rows()[row - forward]), info,
+         "info");
   });
 }
 

@@ -9,7 +9,9 @@
 namespace fa::internal {
 namespace {
 
-std::string reason_against(const ForwardRow& row, const ForwardProblem& problem, const Situation& situation) {
+template <class P>
+std::string reason_against(const Row<P>& row, const typename P::Problem& problem,
+                           const Situation& situation) {
   if (row.dtype != problem.dtype) return std::string("takes ") + name_of(row.dtype);
   if (!row.built) return "this build left its code out";
   if (row.on_device && !situation.on_device)
@@ -24,15 +26,18 @@ std::string reason_against(const ForwardRow& row, const ForwardProblem& problem,
   return row.reject(problem, situation.device);
 }
 
-const ForwardRow* named(const char* name) {
-  for (const ForwardRow& row : forward_rows()) {
+template <class P>
+const Row<P>* named(const char* name) {
+  for (const Row<P>& row : rows<P>()) {
     if (std::strcmp(row.name, name) == 0) return &row;
   }
   return nullptr;
 }
 
 // Takes the row if nothing speaks against it.
-bool take(const ForwardRow& row, const ForwardProblem& problem, const Situation& situation, Choice& choice) {
+template <class P>
+bool take(const Row<P>& row, const typename P::Problem& problem, const Situation& situation,
+          Choice<P>& choice) {
   std::string reason = reason_against(row, problem, situation);
   if (reason.empty()) {
     choice.row = &row;
@@ -42,39 +47,48 @@ bool take(const ForwardRow& row, const ForwardProblem& problem, const Situation&
   return false;
 }
 
-Choice choose_best(const ForwardProblem& problem, const Situation& situation) {
-  Choice choice;
-  for (const int index : forward_auto_order()) {
-    const ForwardRow& row = forward_rows()[static_cast<size_t>(index)];
+template <class P>
+Choice<P> choose_best(const typename P::Problem& problem, const Situation& situation) {
+  Choice<P> choice;
+  for (const int index : auto_order<P>()) {
+    const Row<P>& row = rows<P>()[static_cast<size_t>(index)];
     if (row.dtype != problem.dtype) continue;
     if (!take(row, problem, situation, choice)) continue;
     const size_t bytes = row.workspace(problem, situation.device, situation.threads);
-    if (!row.on_device || bytes <= kAutoWorkspaceLimit) break;
+    if (!row.on_device || bytes <= P::kAutoWorkspaceLimit) break;
     choice.row = nullptr;
     choice.rejected.push_back({&row, "needs " + std::to_string(bytes) + " bytes of workspace, more than " +
-                                         std::to_string(kAutoWorkspaceLimit) + ": only when named"});
+                                         std::to_string(P::kAutoWorkspaceLimit) + ": only when named"});
   }
   return choice;
 }
 
 }  // namespace
 
-Choice choose(const ForwardProblem& problem, Version version, const Situation& situation) {
-  if (version == Version::Auto) return choose_best(problem, situation);
+template <class P>
+Choice<P> choose(const typename P::Problem& problem, Version version, const Situation& situation) {
+  if (version == Version::Auto) return choose_best<P>(problem, situation);
   if (std::strcmp(name_of(version), "unknown version") == 0) {
     throw InvalidArgument("version = " + std::to_string(static_cast<int>(version)) + " is not a version");
   }
-  for (const ForwardRow& row : forward_rows()) {
+  for (const Row<P>& row : rows<P>()) {
     if (row.version != version || row.dtype != problem.dtype) continue;
-    Choice choice;
-    if (take(row, problem, situation, choice) || row.stand_in == nullptr) return choice;
-    const ForwardRow* stand_in = named(row.stand_in);
-    if (stand_in != nullptr && take(*stand_in, problem, situation, choice)) choice.stood_in_for = &row;
+    Choice<P> choice;
+    const Row<P>* candidate = &row;  // or its stand-in, or that one's
+    while (!take(*candidate, problem, situation, choice)) {
+      if (candidate->stand_in == nullptr) return choice;
+      candidate = named<P>(candidate->stand_in);
+    }
+    if (candidate != &row) choice.stood_in_for = &row;
     return choice;
   }
-  Choice none;
-  none.absence = std::string(name_of(version)) + " does not exist for " + name_of(problem.dtype);
+  Choice<P> none;
+  none.absence = std::string(name_of(version)) + (P::kPass == Pass::backward ? " backward" : "") +
+                 " does not exist for " + name_of(problem.dtype);
   return none;
 }
+
+template Choice<Forward> choose<Forward>(const ForwardProblem&, Version, const Situation&);
+template Choice<Backward> choose<Backward>(const BackwardProblem&, Version, const Situation&);
 
 }  // namespace fa::internal

@@ -8,16 +8,18 @@
 
 namespace fa::internal {
 
+template <class P>
 struct Rejection {
-  const ForwardRow* row;
+  const Row<P>* row;
   std::string reason;
 };
 
+template <class P>
 struct Choice {
-  const ForwardRow* row = nullptr;           // null: nothing takes the problem
-  const ForwardRow* stood_in_for = nullptr;  // the row that was asked for, where another serves
-  std::vector<Rejection> rejected;           // in the order tried
-  std::string absence;                       // the table has no row to try: why; else empty
+  const Row<P>* row = nullptr;           // null: nothing takes the problem
+  const Row<P>* stood_in_for = nullptr;  // the row that was asked for, where another serves
+  std::vector<Rejection<P>> rejected;    // in the order tried
+  std::string absence;                   // the table has no row to try: why; else empty
 };
 
 /// What a choice depends on besides the problem.
@@ -27,12 +29,10 @@ struct Situation {
   int threads;  // of a host row
 };
 
-/// Auto passes over rows that need more workspace than this: 256 MB.
-inline constexpr size_t kAutoWorkspaceLimit = 256'000'000;
-
 /// The row named by `version`, its stand-in, or for Auto the first in the table's order that takes the
 /// problem. Throws InvalidArgument for a number that is no version's; where the table has no such row,
-/// `absence` says so.
-Choice choose(const ForwardProblem& problem, Version version, const Situation& situation);
+/// `absence` says so. P is Forward or Backward.
+template <class P>
+Choice<P> choose(const typename P::Problem& problem, Version version, const Situation& situation);
 
 }  // namespace fa::internal

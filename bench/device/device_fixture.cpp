@@ -79,6 +79,8 @@ Choice DeviceFixture::explain_kernel(const RowPlan& row) {
   if (plan.runs == 0) return {false, "", 0, one_line(text)};
   if (row.role != RowPlan::Role::ablation) return {true, plan.kernel, 0, ""};
   if (plan.version != version_of(row)) return {false, "", 0, one_line(text)};  // a stand-in has no variants
+  const std::string why_not = why_no_ablation(row.ablation, copies_[0]->args());
+  if (!why_not.empty()) return {false, "", 0, one_line(why_not)};
   return {true, ablation_at(row.ablation).what, 0, ""};
 }
 

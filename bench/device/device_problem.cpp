@@ -1,5 +1,7 @@
 #include "bench/device/device_problem.hpp"
 
+#include <algorithm>
+
 #include "bench/device/random_fill.hpp"
 
 namespace fa::bench {
@@ -33,6 +35,14 @@ std::vector<float> read_rows(const fa_tensor& tensor, std::int64_t b, std::int64
   const std::int64_t start = b * tensor.stride[0] + head * tensor.stride[1] + first * tensor.stride[2];
   const std::size_t row_bytes = static_cast<std::size_t>(width) * size_of(dtype);
   stream.wait();
+  if (rows > 1 &&
+      tensor.stride[2] < width) {  // rows that share elements: one at a time, since no pitch says so
+    for (std::int64_t row = first; row < last; ++row) {
+      const std::vector<float> one = read_rows(tensor, b, head, row, row + 1, stream);
+      std::copy(one.begin(), one.end(), values.begin() + (row - first) * width);
+    }
+    return values;
+  }
   check_cuda(cudaMemcpy2D(bytes.data(), row_bytes,
                           static_cast<const std::byte*>(tensor.data) +
                               start * static_cast<std::int64_t>(size_of(dtype)),
@@ -56,6 +66,12 @@ std::vector<float> read_all(const std::byte* buffer, const Placed& placed, Dtype
 }
 
 }  // namespace
+
+HeadReader rows_reader(const fa_tensor& tensor, const DeviceStream& stream) {
+  return [&stream, tensor](std::int64_t b, std::int64_t head, std::int64_t first, std::int64_t last) {
+    return read_rows(tensor, b, head, first, last, stream);
+  };
+}
 
 DeviceProblem::DeviceProblem(const Problem& problem, std::uint64_t seed, const DeviceStream& stream)
     : problem_(problem),
@@ -99,12 +115,7 @@ void DeviceProblem::spoil_outputs(const DeviceStream& stream) {
 }
 
 InputReader DeviceProblem::input_reader(const DeviceStream& stream) const {
-  const auto reader = [&stream](const fa_tensor& tensor) {
-    return [&stream, tensor](std::int64_t b, std::int64_t head, std::int64_t first, std::int64_t last) {
-      return read_rows(tensor, b, head, first, last, stream);
-    };
-  };
-  return {reader(args_.q), reader(args_.k), reader(args_.v)};
+  return {rows_reader(args_.q, stream), rows_reader(args_.k, stream), rows_reader(args_.v, stream)};
 }
 
 OutputRow DeviceProblem::row(std::int64_t b, std::int64_t h, std::int64_t i,

@@ -7,6 +7,9 @@
 
 namespace fa::bench {
 
+/// Reads rows of a tensor in device memory. The stream must outlive the reader, which waits for it.
+HeadReader rows_reader(const fa_tensor& tensor, const DeviceStream& stream);
+
 class DeviceProblem {
  public:
   /// Data of the problem's kind, made on the device; `seed` besides the problem's own.

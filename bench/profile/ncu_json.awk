@@ -1,28 +1,11 @@
 # Nsight Compute's raw page as CSV -> the body of one rung's JSON object: its kernels, and sums over them.
 #
-#   awk -v aliases="duration_s=gpu__time_duration.sum ..." -f ncu_json.awk raw.csv
+#   awk -v aliases="duration_s=gpu__time_duration.sum ..." -f csv.awk -f ncu_json.awk raw.csv
 #
 # aliases: our name=ncu's name, one a word; several ncu names joined by "|" are alternatives, the first with a
 # number counts. Numbers come out in seconds, bytes, and plain counts, whatever unit the CSV has them in. A metric
 # that is not there, or is n/a, is left out. Names that end in _s, _bytes or _sectors are summed. Lines outside the table (==PROF== ...) are skipped.
 # Exit status 1: no kernel was found.
-
-# Splits a CSV line into field[1..n], quotes removed; commas inside quotes stay.
-function split_csv(line, field,    n, c, i, quoted, text) {
-  n = 0; text = ""; quoted = 0
-  for (i = 1; i <= length(line); ++i) {
-    c = substr(line, i, 1)
-    if (c == "\"") {
-      if (quoted && substr(line, i + 1, 1) == "\"") { text = text c; ++i } else quoted = !quoted
-    } else if (c == "," && !quoted) {
-      field[++n] = text; text = ""
-    } else if (c != "\r") {
-      text = text c
-    }
-  }
-  field[++n] = text
-  return n
-}
 
 # What a number in `unit` is multiplied with: to seconds, bytes, counts.
 function factor(unit,    prefix) {
@@ -36,10 +19,6 @@ function factor(unit,    prefix) {
   }
   return 1
 }
-
-function is_number(text) { return text ~ /^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$/ }
-
-function quote(text) { gsub(/\\/, "\\\\", text); gsub(/"/, "\\\"", text); return "\"" text "\"" }
 
 # The metric's number in this row, or "".
 function value(names, row,    n, i, list, column, text) {

@@ -1,9 +1,11 @@
 #!/bin/bash
 # Nsight Compute over every rung that has a kernel on the device, one call each, into one JSON file.
 #
-#   bench/profile/profile.sh --build build/release [--problem 'B4 H12 S2048 D64'] [--out FILE] [rung[:dtype] ...]
+#   bench/profile/profile.sh --build build/release [--problem 'B4 H12 S2048 D64'] [--out FILE] [--conflicts]
+#                            [rung[:dtype] ...]
 #
-# rung: V1, or V1:fp32; none: all of them, in every element type. The clocks stay as they are, and the caches are
+# rung: V1, or V1:fp32; none: all of them, in every element type. --conflicts: instead of the whole list, what
+# loads from and stores to shared memory cost, summed over the instructions of the machine code. The clocks stay as they are, and the caches are
 # flushed before each pass (both are said to ncu). Exit status: 0; 1 where a rung could not be profiled; 2 for a
 # bad command line or a missing tool. docs/operations.md says what the figures mean.
 set -euo pipefail
@@ -15,9 +17,10 @@ build=$root/build/release
 problem='B4 H12 S2048 D64'
 out=''
 seconds_per_rung=100
+conflicts=0
 rungs=()
 
-usage() { sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+usage() { sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 die() { echo "profile.sh: $1" >&2; exit 2; }
 
 while (($#)); do
@@ -25,6 +28,7 @@ while (($#)); do
     --build) [ $# -ge 2 ] || die "--build needs a folder"; build=$2; shift 2 ;;
     --problem) [ $# -ge 2 ] || die "--problem needs a line"; problem=$2; shift 2 ;;
     --out) [ $# -ge 2 ] || die "--out needs a file"; out=$2; shift 2 ;;
+    --conflicts) conflicts=1; shift ;;
     --help | -h) usage; exit 0 ;;
     -*) die "unknown flag '$1'" ;;
     *) rungs+=("$1"); shift ;;
@@ -89,6 +93,20 @@ metrics=(
   "tensor_pipe_pct=sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active|sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active"
   "xu_pipe_pct=sm__inst_executed_pipe_xu.avg.pct_of_peak_sustained_active"
 )
+# With --conflicts: the counters of L1's data pipe, which also count what its other users cost, and beside them the
+# wavefronts that ncu attributes to instructions, loads and stores together.
+if ((conflicts)); then
+  metrics=(
+    "shared_load_instructions=smsp__inst_executed_op_shared_ld.sum"
+    "shared_store_instructions=smsp__inst_executed_op_shared_st.sum"
+    "shared_load_conflicts=l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"
+    "shared_load_wavefronts=l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"
+    "shared_store_conflicts=l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum"
+    "shared_store_wavefronts=l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum"
+    "instruction_wavefronts=memory_l1_wavefronts_shared"
+    "instruction_least_wavefronts=memory_l1_wavefronts_shared_ideal"
+  )
+fi
 # The names that a run must not be without: asked for alone where the whole list fails.
 essential='^(duration_s|registers_per_thread|dynamic_shared|static_shared|dram_|achieved_|shared_)'
 
@@ -102,15 +120,40 @@ wanted() {  # wanted REGEX-OF-OUR-NAMES
     awk -v query="$work/query" '
       BEGIN { while ((getline line < query) > 0) { split(line, word, " "); known[word[1]] = 1; ++lines } }
       { base = $1; sub(/\..*/, "", base) }
+      $1 ~ /^memory_/ { next }  # of the section SourceCounters
       lines < 300 || base in known || base ~ /^(launch__|sm__maximum)/ { print $1 }'
 }
 
-# run_ncu NAMES-FILE RUNG LINE: the CSV in $work/csv, one_call's line in $work/call, everything in $work/log.
+# run_ncu NAMES-FILE RUNG LINE: the CSV in $work/csv, one_call's line in $work/call, everything in $work/log; with
+# --conflicts the source page in $work/source.
 run_ncu() {
+  local status=0 output=(--csv --page raw --print-units base --log-file "$work/csv")
   : >"$work/csv"
+  if ((conflicts)); then
+    rm -f "$work"/report*
+    output=(--section SourceCounters --export "$work/report")
+  fi
   timeout --kill-after=10 "$seconds_per_rung" "$ncu" --profile-from-start off --clock-control none \
-    --cache-control all --csv --page raw --print-units base --log-file "$work/csv" \
-    --metrics "$(paste -sd, "$1")" "$one_call" "$2" "$3" >"$work/call" 2>"$work/log"
+    --cache-control all "${output[@]}" --metrics "$(paste -sd, "$1")" "$one_call" "$2" "$3" \
+    >"$work/call" 2>"$work/log" || status=$?
+  if ((conflicts)) && compgen -G "$work/report*" >/dev/null; then
+    "$ncu" --import "$work"/report* --csv --page raw --print-units base >"$work/csv" 2>>"$work/log" || status=$?
+    "$ncu" --import "$work"/report* --csv --page source --print-source sass >"$work/source" 2>>"$work/log" || status=$?
+  fi
+  return "$status"
+}
+
+# The body of the rung's JSON object, or status 1.
+body_of() {
+  local by_instruction
+  awk -v aliases="${metrics[*]}" -f "$here/csv.awk" -f "$here/ncu_json.awk" "$work/csv" || return 1
+  if ! ((conflicts)); then return; fi
+  if by_instruction=$(awk -f "$here/csv.awk" -f "$here/source_json.awk" "$work/source"); then
+    printf ',\n     "by_instruction": {%s}' "$by_instruction"
+  else
+    echo "profile: the source page lacks the columns of shared memory; it begins:" >&2
+    head -c 1500 "$work/source" >&2
+  fi
 }
 
 # ---- the rungs -------------------------------------------------------------------------------------------
@@ -131,6 +174,7 @@ gpu=$(smi name)
 gpu=${gpu:-unknown}
 if [ -z "$out" ]; then
   slug=$(tr '[:upper:] ' '[:lower:]_' <<<"$gpu" | tr -cd 'a-z0-9_')
+  if ((conflicts)); then slug+=_conflicts; fi
   out=$root/bench/results/profile_${slug}_$(date -u +%F).json
 fi
 mkdir -p "$(dirname "$out")"
@@ -151,13 +195,13 @@ for rung in "${expanded[@]}"; do
   # ncu need not pass one_call's own status on.
   if grep -q 'one_call: .* refuses ' "$work/log"; then status=3; fi
   if [ $status -ne 3 ]; then
-    body=$(awk -v aliases="${metrics[*]}" -f "$here/ncu_json.awk" "$work/csv") || body=
-    if [ -z "$body" ] && [ $status -ne 124 ]; then
+    body=$(body_of) || body=
+    if [ -z "$body" ] && [ $status -ne 124 ] && ! ((conflicts)); then
       echo "profile: $version $dtype: the whole list of metrics failed (status $status), trying the essential ones" >&2
       tail -n 5 "$work/csv" "$work/log" >&2
       status=0
       run_ncu "$work/few" "$version" "$dtype $problem" || status=$?
-      body=$(awk -v aliases="${metrics[*]}" -f "$here/ncu_json.awk" "$work/csv") || body=
+      body=$(body_of) || body=
     fi
   fi
   [ ! -s "$work/rungs" ] || echo ',' >>"$work/rungs"
@@ -170,7 +214,7 @@ for rung in "${expanded[@]}"; do
     echo "profile: $version $dtype: skipped, it refuses the problem" >&2
   else
     failed=1
-    reason="ncu ended with status $status: $(grep -hE 'ERROR|error|one_call: ' "$work/csv" "$work/log" "$work/call" | head -n 3)"
+    reason="ncu ended with status $status: $(grep -hE 'ERROR|error|one_call: ' "$work/csv" "$work/log" "$work/call" | head -n 3 || true)"
     printf '    {"rung": "%s", "dtype": "%s", "failed": "%s"}' "$version" "$dtype" "$(json_text "$reason")" >>"$work/rungs"
     echo "profile: $version $dtype: FAILED, $reason" >&2
   fi

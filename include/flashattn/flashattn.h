@@ -2,8 +2,9 @@
  *
  *   O = softmax(scale * Q K^T + mask) V,   LSE = ln sum exp(scale * q.k)   per row,
  *
- * computed tile by tile, without storing the score matrix (Dao et al., FlashAttention, 2022; Dao,
- * FlashAttention-2, 2023). docs/conventions.md fixes the meaning of every argument.
+ * and the gradients of Q, K and V, computed tile by tile, without storing the score matrix (Dao et al.,
+ * FlashAttention, 2022; Dao, FlashAttention-2, 2023). docs/conventions.md fixes the meaning of every
+ * argument.
  *
  * Functions that can fail return a status; none throws, exits or aborts. A call that does not
  * return FA_OK has launched nothing and written nothing, except where FA_CUDA_ERROR reports a failed
@@ -138,6 +139,35 @@ typedef struct fa_forward_args {
   size_t workspace_size; /* bytes, at least fa_forward_workspace_size's answer */
 } fa_forward_args;
 
+/* The arguments of the backward pass: with a loss whose gradient with respect to O is dout, the gradients
+ * with respect to Q, K and V. Set them with fa_backward_args_init, then fill the tensors. mask and scale must
+ * be the forward call's.
+ *
+ * `size` and the sizes as in fa_forward_args. The gradients share one element type. Neither of them shares an
+ * element with any other tensor; slices of one packed buffer share none. With grouped heads dk and dv of a
+ * key head are sums over the query heads that read it. A row that sees no key has dq = 0 and adds nothing to
+ * dk and dv; with M or N of 0 what has elements becomes 0. */
+typedef struct fa_backward_args {
+  size_t size;
+  fa_tensor q;           /* [B, H, M, D] */
+  fa_tensor k;           /* [B, Hk, N, D], the dtype of q */
+  fa_tensor v;           /* [B, Hk, N, Dv], the dtype of q */
+  fa_tensor out;         /* [B, H, M, Dv], as forward wrote it, the dtype of q */
+  fa_tensor dout;        /* [B, H, M, Dv], the dtype of q; may have stride 0 */
+  fa_tensor dq;          /* [B, H, M, D] */
+  fa_tensor dk;          /* [B, Hk, N, D], the dtype of dq */
+  fa_tensor dv;          /* [B, Hk, N, Dv], the dtype of dq */
+  const float* lse;      /* [B, H, M] contiguous, as forward wrote it; null only where B or M is 0 */
+  fa_mask mask;          /* full unless set */
+  float scale;           /* multiplies q.k; read where scale_is_set, literally: 0 and negative too */
+  int32_t scale_is_set;  /* 0: the scale is 1/sqrt(D) */
+  int32_t threads;       /* CPU backend: 0 is FLASHATTN_NUM_THREADS, or else the hardware's number */
+  int32_t deterministic; /* 1: the same bits in every run, at some cost in time. The CPU backend always is */
+  void* workspace;       /* null: the library finds its own; else memory on the side of the tensors, 256-byte
+                            aligned */
+  size_t workspace_size; /* bytes, at least fa_backward_workspace_size's answer */
+} fa_backward_args;
+
 /* What a call would do. `size` is set by the caller to sizeof(fa_forward_plan); fields that do not fit
  * are left out. */
 typedef struct fa_forward_plan {
@@ -151,6 +181,9 @@ typedef struct fa_forward_plan {
   size_t workspace_size; /* bytes the kernel needs */
   const char* kernel;    /* its name; static storage; null where nothing runs */
 } fa_forward_plan;
+
+/* The same of fa_backward. */
+typedef struct fa_forward_plan fa_backward_plan;
 
 /* One row of the kernel table. Every build lists every row. */
 typedef struct fa_kernel_info {
@@ -203,6 +236,26 @@ FA_API fa_status fa_forward_prepare(const fa_forward_args* args, fa_version vers
  * kernel takes the problem: plan->runs is 0 and the text has the reasons. */
 FA_API fa_status fa_forward_explain(const fa_forward_args* args, fa_version version, fa_forward_plan* plan,
                                     char* text, size_t text_size, size_t* text_length);
+
+/* ---- backward ------------------------------------------------------------------------------------ */
+
+/* Sets *args to the defaults: no tensors (their stride[3] is 1), a full mask, the scale 1/sqrt(D), not
+ * deterministic. `size` as in fa_forward_args_init. */
+FA_API fa_status fa_backward_args_init(fa_backward_args* args, size_t size);
+
+/* Runs the backward pass by `version`; placement, stream and errors as in fa_forward. Where no gradient has
+ * an element there is nothing to do. */
+FA_API fa_status fa_backward(const fa_backward_args* args, fa_version version, struct CUstream_st* stream);
+
+/* Writes to *bytes the workspace that fa_backward would need with the same arguments: linear in M and N. */
+FA_API fa_status fa_backward_workspace_size(const fa_backward_args* args, fa_version version, size_t* bytes);
+
+/* fa_forward_prepare's work for fa_backward. */
+FA_API fa_status fa_backward_prepare(const fa_backward_args* args, fa_version version);
+
+/* Says what fa_backward would run and why not the others; the arguments are fa_forward_explain's. */
+FA_API fa_status fa_backward_explain(const fa_backward_args* args, fa_version version, fa_backward_plan* plan,
+                                     char* text, size_t text_size, size_t* text_length);
 
 /* ---- what there is ------------------------------------------------------------------------------- */
 

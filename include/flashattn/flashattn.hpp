@@ -7,9 +7,12 @@
 ///     args.out = fa::bhsd(out, B, H, M, D);
 ///     args.mask = fa::Mask::causal();
 ///     fa::forward(args, stream);
+///
+/// fa::backward has the gradients.
 #pragma once
 
 #include <flashattn/flashattn.h>
+#include <flashattn/backward.hpp>
 #include <flashattn/error.hpp>
 #include <flashattn/forward.hpp>
 #include <flashattn/mask.hpp>

@@ -68,6 +68,40 @@ fa_tensor c_tensor(const Tensor<T>& t) noexcept {
           {t.stride[0], t.stride[1], t.stride[2], t.stride[3]}};
 }
 
+/// What the C interface's `explain` says, in C++.
+template <class Args, class Explain>
+Explanation explanation(const Args& args, Version version, Explain explain) {
+  fa_forward_plan plan = {};
+  plan.size = sizeof plan;
+  std::size_t length = 0;
+  check(explain(&args, static_cast<fa_version>(version), &plan, nullptr, 0, &length));
+  Explanation e;
+  e.text.resize(length + 1);
+  check(explain(&args, static_cast<fa_version>(version), &plan, &e.text[0], length + 1, &length));
+  e.text.resize(length < e.text.size() ? length : e.text.size() - 1);
+  e.runs = plan.runs != 0;
+  e.version = static_cast<Version>(plan.version);
+  e.placement = static_cast<Placement>(plan.placement);
+  e.device = plan.device;
+  e.threads = plan.threads;
+  e.workspace_size = plan.workspace_size;
+  e.kernel = plan.kernel == nullptr ? "" : plan.kernel;
+  return e;
+}
+
+/// Mask, scale, threads and workspace, which every args struct has.
+template <class Args, class CArgs>
+void set_options(const Args& args, CArgs& c) {
+  c.mask.left = args.mask.left;
+  c.mask.right = args.mask.right;
+  c.mask.alignment = static_cast<std::int32_t>(args.mask.alignment);
+  c.scale = args.scale.value_or(0.0f);
+  c.scale_is_set = args.scale.has_value() ? 1 : 0;
+  c.threads = args.threads;
+  c.workspace = args.workspace;
+  c.workspace_size = args.workspace_size;
+}
+
 template <class T, class TOut>
 fa_forward_args c_args(const ForwardArgs<T, TOut>& args) {
   fa_forward_args c;
@@ -77,14 +111,7 @@ fa_forward_args c_args(const ForwardArgs<T, TOut>& args) {
   c.v = c_tensor(args.v);
   c.out = c_tensor(args.out);
   c.lse = args.lse;
-  c.mask.left = args.mask.left;
-  c.mask.right = args.mask.right;
-  c.mask.alignment = static_cast<std::int32_t>(args.mask.alignment);
-  c.scale = args.scale.value_or(0.0f);
-  c.scale_is_set = args.scale.has_value() ? 1 : 0;
-  c.threads = args.threads;
-  c.workspace = args.workspace;
-  c.workspace_size = args.workspace_size;
+  set_options(args, c);
   return c;
 }
 
@@ -136,23 +163,7 @@ void prepare(const ForwardArgs<T, TOut>& args, Version version = Version::Auto) 
 template <class T, class TOut>
 Explanation explain(const ForwardArgs<T, TOut>& args, Version version = Version::Auto) {
   const fa_forward_args c = detail::c_args(args);
-  fa_forward_plan plan = {};
-  plan.size = sizeof plan;
-  std::size_t length = 0;
-  detail::check(fa_forward_explain(&c, static_cast<fa_version>(version), &plan, nullptr, 0, &length));
-  Explanation e;
-  e.text.resize(length + 1);
-  detail::check(
-      fa_forward_explain(&c, static_cast<fa_version>(version), &plan, &e.text[0], length + 1, &length));
-  e.text.resize(length < e.text.size() ? length : e.text.size() - 1);
-  e.runs = plan.runs != 0;
-  e.version = static_cast<Version>(plan.version);
-  e.placement = static_cast<Placement>(plan.placement);
-  e.device = plan.device;
-  e.threads = plan.threads;
-  e.workspace_size = plan.workspace_size;
-  e.kernel = plan.kernel == nullptr ? "" : plan.kernel;
-  return e;
+  return detail::explanation(c, version, fa_forward_explain);
 }
 
 FLASHATTN_NAMESPACE_END

@@ -76,15 +76,19 @@ struct Existing {
 
 /// Every row of the kernel table, in its order. src/kernel_table.cpp asserts that the two agree.
 inline constexpr Existing existing[] = {
-    {Pass::forward, Version::V0, Dtype::float32},  {Pass::forward, Version::V1, Dtype::float32},
-    {Pass::forward, Version::V2, Dtype::float32},  {Pass::forward, Version::V2, Dtype::float16},
-    {Pass::forward, Version::V2, Dtype::bfloat16}, {Pass::forward, Version::V3, Dtype::float32},
-    {Pass::forward, Version::V4, Dtype::float32},  {Pass::forward, Version::V4, Dtype::float16},
-    {Pass::forward, Version::V4, Dtype::bfloat16}, {Pass::forward, Version::V5, Dtype::float16},
-    {Pass::forward, Version::V5, Dtype::bfloat16}, {Pass::forward, Version::V6, Dtype::float16},
-    {Pass::forward, Version::V6, Dtype::bfloat16}, {Pass::forward, Version::V7, Dtype::float16},
-    {Pass::forward, Version::V7, Dtype::bfloat16}, {Pass::forward, Version::CPU, Dtype::float32},
-    {Pass::forward, Version::CPU, Dtype::float16}, {Pass::forward, Version::CPU, Dtype::bfloat16},
+    {Pass::forward, Version::V0, Dtype::float32},   {Pass::forward, Version::V1, Dtype::float32},
+    {Pass::forward, Version::V2, Dtype::float32},   {Pass::forward, Version::V2, Dtype::float16},
+    {Pass::forward, Version::V2, Dtype::bfloat16},  {Pass::forward, Version::V3, Dtype::float32},
+    {Pass::forward, Version::V4, Dtype::float32},   {Pass::forward, Version::V4, Dtype::float16},
+    {Pass::forward, Version::V4, Dtype::bfloat16},  {Pass::forward, Version::V5, Dtype::float16},
+    {Pass::forward, Version::V5, Dtype::bfloat16},  {Pass::forward, Version::V6, Dtype::float16},
+    {Pass::forward, Version::V6, Dtype::bfloat16},  {Pass::forward, Version::V7, Dtype::float16},
+    {Pass::forward, Version::V7, Dtype::bfloat16},  {Pass::forward, Version::V8, Dtype::float16},
+    {Pass::forward, Version::V8, Dtype::bfloat16},  {Pass::forward, Version::CPU, Dtype::float32},
+    {Pass::forward, Version::CPU, Dtype::float16},  {Pass::forward, Version::CPU, Dtype::bfloat16},
+    {Pass::backward, Version::V2, Dtype::float32},  {Pass::backward, Version::V2, Dtype::float16},
+    {Pass::backward, Version::V2, Dtype::bfloat16}, {Pass::backward, Version::CPU, Dtype::float32},
+    {Pass::backward, Version::CPU, Dtype::float16}, {Pass::backward, Version::CPU, Dtype::bfloat16},
 };
 
 constexpr bool in_table(Pass pass, Version version, Dtype dtype) noexcept {

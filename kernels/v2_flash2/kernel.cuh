@@ -14,6 +14,13 @@
 
 namespace fa::internal::v2 {
 
+template <class Config, int kRows>
+__device__ void copy_tile(float (&sTile)[kRows][Config::kHeadDim], const typename Config::Element* gRows,
+                          int64_t stride, int first, int rows, int head_dim) {
+  copy_rows<kRows, Config::kHeadDim, Config::kThreads, Config::kCopyUnroll>(sTile, gRows, stride, first, rows,
+                                                                            head_dim);
+}
+
 /// S = scale Q K^T for the warp's rows: a lane computes one key's column. kMasked: hidden keys get -infinity.
 template <class Config, bool kMasked>
 __device__ void tile_scores(SharedTiles<Config>& s, const ForwardParams& p, int row0, int query0, int key0) {
@@ -144,15 +151,15 @@ __global__ void __launch_bounds__(Config::kThreads) forward_kernel(ForwardParams
   const T* gV = static_cast<const T*>(p.v) + b * p.v_stride.batch + h / p.group * p.v_stride.head;  // [N, Dv]
   const int row0 = static_cast<int>(threadIdx.x) / 32 * Config::kRowsPerWarp;
 
-  copy_rows<Config::kBlockM, Config::kHeadDim, Config::kThreads>(s.Q, gQ, p.q_stride.seq, query0, p.M, p.D);
+  copy_tile<Config>(s.Q, gQ, p.q_stride.seq, query0, p.M, p.D);
   clear_state(s);
 
   const BlockRange<Config::kBlockN> range(window_of(p), query0, min(query0 + Config::kBlockM, p.M) - 1);
   for (int tile = range.begin; tile < range.end; ++tile) {
     const int key0 = tile * Config::kBlockN;
     __syncthreads();  // the tile before has been read
-    copy_rows<Config::kBlockN, Config::kHeadDim, Config::kThreads>(s.K, gK, p.k_stride.seq, key0, p.N, p.D);
-    copy_rows<Config::kBlockN, Config::kHeadDim, Config::kThreads>(s.V, gV, p.v_stride.seq, key0, p.N, p.Dv);
+    copy_tile<Config>(s.K, gK, p.k_stride.seq, key0, p.N, p.D);
+    copy_tile<Config>(s.V, gV, p.v_stride.seq, key0, p.N, p.Dv);
     __syncthreads();
     if (range.is_full(tile)) {
       tile_scores<Config, false>(s, p, row0, query0, key0);

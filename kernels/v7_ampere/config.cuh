@@ -1,6 +1,9 @@
 #pragma once
 
+#include "kernels/device/tile/swizzle.cuh"
 #include "kernels/params.hpp"
+#include "kernels/scale.hpp"
+#include "kernels/tile_order.hpp"
 
 namespace fa::internal::v7 {
 
@@ -9,6 +12,7 @@ template <class T, int HeadDim, int BlockM, int BlockN, int Stages, int Warps, i
           int QInRegisters>
 struct Config {
   using Element = T;
+  using Layout = Swizzle<HeadDim>;          // of rows of Q, K and V
   static constexpr int kHeadDim = HeadDim;  // holds D and Dv
   static constexpr int kBlockM = BlockM;
   static constexpr int kBlockN = BlockN;
@@ -22,10 +26,18 @@ struct Config {
   static constexpr int kKeyBlocks = kBlockN / 16;       // of a tile
   static constexpr int kFeatureBlocks = kHeadDim / 16;  // of a row
   static constexpr int kBlocksPerMultiprocessor = BlocksPerMultiprocessor;
+  static constexpr bool kInPieces = false;  // rows of q, k and v are read 16 bytes at a time
+};
+
+/// For rows that are not aligned to 16 bytes, and for D and Dv that are no multiples of 8: read in pieces of
+/// 8 or 4 bytes.
+template <class Base>
+struct InPieces : Base {
+  static constexpr bool kInPieces = true;
 };
 
 /// The tiles of a head dimension: `Large` where its blocks fill the device, else `Small`. All of them fit the
-/// smallest class of shared memory, 99 KB.
+/// smallest class of shared memory, 99 KB. candidates.cu has what they were chosen from.
 ///
 /// Two row blocks a warp read each of K's and V's fragments half as often from shared memory; beyond D = 128
 /// O leaves no registers for that.
@@ -33,32 +45,32 @@ template <class T, int HeadDim>
 struct Tiles;
 template <class T>
 struct Tiles<T, 32> {
-  using Large = Config<T, 32, 128, 64, 2, 4, 3, 2>;
+  using Large = Config<T, 32, 128, 64, 2, 4, 3, 2>;  // measured: see README
   using Small = Config<T, 32, 64, 64, 2, 4, 4, 2>;
 };
 template <class T>
 struct Tiles<T, 64> {
-  using Large = Config<T, 64, 128, 64, 2, 4, 2, 4>;
+  using Large = Config<T, 64, 128, 64, 2, 4, 2, 4>;  // measured: see README
   using Small = Config<T, 64, 64, 64, 2, 4, 4, 0>;
 };
 template <class T>
 struct Tiles<T, 96> {
-  using Large = Config<T, 96, 128, 64, 2, 4, 2, 0>;
+  using Large = Config<T, 96, 128, 64, 2, 4, 2, 0>;  // measured: see README
   using Small = Config<T, 96, 64, 64, 2, 4, 3, 0>;
 };
 template <class T>
 struct Tiles<T, 128> {
-  using Large = Config<T, 128, 128, 64, 2, 4, 2, 0>;
+  using Large = Config<T, 128, 128, 64, 2, 4, 2, 0>;  // measured: see README
   using Small = Config<T, 128, 64, 64, 2, 4, 2, 0>;
 };
 template <class T>
 struct Tiles<T, 192> {
-  using Large = Config<T, 192, 64, 64, 1, 4, 2, 0>;
+  using Large = Config<T, 192, 64, 64, 1, 4, 2, 0>;  // measured: see README
   using Small = Large;
 };
 template <class T>
 struct Tiles<T, 256> {
-  using Large = Config<T, 256, 64, 64, 1, 4, 2, 0>;
+  using Large = Config<T, 256, 64, 64, 1, 4, 2, 0>;  // measured: see README
   using Small = Large;
 };
 
@@ -74,11 +86,14 @@ struct alignas(128) SharedTiles {
 template <class Config>
 inline constexpr int kSharedBytes = sizeof(SharedTiles<Config>);
 
+/// Bytes of a copy where rows of q, k and v are aligned to it, and D and Dv are multiples of its elements.
+inline constexpr int kWholeChunk = 16;
+
 /// What the host computes for one launch.
 struct Schedule {
-  int head_group;    // query heads whose keys and values fit half of L2
-  float scale_log2;  // |scale| log2(e), or 1 where scale = 0
-  float sign;        // of scale: -1, 0 or 1
+  TileOrder order;
+  Scale scale;
+  int copy_bytes;  // of one copy from q, k or v: kWholeChunk, or 8 or 4 of a Config in pieces
 };
 
 }  // namespace fa::internal::v7

@@ -6,8 +6,6 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include <type_traits>
-
 #include "kernels/device/attention/block_range.cuh"
 #include "kernels/device/attention/mma_rows.cuh"
 #include "kernels/device/attention/query_tile.cuh"
@@ -21,11 +19,15 @@
 
 namespace fa::internal::v7 {
 
+/// Addresses for ldmatrix in a tile of Q, K or V.
+template <class Config>
+using TileRows = LaneRows<Config::kHeadDim, typename Config::Layout>;
+
 /// The warp's rows of Q as left operands: the first kQInRegisters feature blocks stay in registers, the
 /// others are read from shared memory where they are needed.
 template <class Config>
 struct Queries {
-  LaneRows<Config::kHeadDim> sQ;
+  TileRows<Config> sQ;
   uint32_t kept[Config::kQInRegisters + 1][Config::kRowBlocks][4];  // and room for the one that is read
 
   __device__ void load(int k, int to) {
@@ -45,8 +47,7 @@ struct Queries {
 
 /// S = Q K^T for the warp's rows.
 template <class Config>
-__device__ void tile_scores(MmaRows<Config>& rows, Queries<Config>& queries,
-                            const LaneRows<Config::kHeadDim>& sK) {
+__device__ void tile_scores(MmaRows<Config>& rows, Queries<Config>& queries, const TileRows<Config>& sK) {
   using T = typename Config::Element;
   rows.clear_scores();
 #pragma unroll
@@ -65,10 +66,18 @@ __device__ void tile_scores(MmaRows<Config>& rows, Queries<Config>& queries,
   }
 }
 
+/// Hides what the mask hides of a tile that lies across its edge: range is the warp's own. query0: its first
+/// row.
+template <class Config>
+__device__ void mask_tile(MmaRows<Config>& rows, const Window& window,
+                          const BlockRange<Config::kBlockN>& range, int query0, int tile) {
+  if (!range.is_full(tile)) rows.mask_scores(window, query0, tile * Config::kBlockN);
+}
+
 /// P = 2^(factor S - R), unless it is there already, and O += P V for the warp's rows, 16 keys at a time: the
 /// exponentials of the next keys run beside the products of these.
 template <bool kExponentiated, class Config>
-__device__ void tile_output(MmaRows<Config>& rows, const LaneRows<Config::kHeadDim>& sV) {
+__device__ void tile_output(MmaRows<Config>& rows, const TileRows<Config>& sV) {
   using T = typename Config::Element;
 #pragma unroll
   for (int j = 0; j < Config::kKeyBlocks; ++j) {
@@ -102,18 +111,43 @@ __device__ void apply_sign(SharedTiles<Config>& s, int row0, float sign) {
   __syncwarp();
 }
 
+/// Starts copying kRows rows into a tile; rows from `rows` on and features from D on become zeros.
+template <class Config, int kRows>
+__device__ void load_rows(typename Config::Element (&tile)[kRows][Config::kHeadDim],
+                          const typename Config::Element* gRows, int64_t stride, int rows, int D,
+                          int copy_bytes) {
+  using Layout = typename Config::Layout;
+  constexpr int kHeadDim = Config::kHeadDim, kThreads = Config::kThreads;
+  const uint32_t to = ptx::shared_address(tile);
+  if constexpr (!Config::kInPieces) {
+    load_tile_async<kRows, kHeadDim, kThreads, Layout>(to, gRows, stride, rows, D);
+  } else if (copy_bytes == 8) {
+    load_tile_in_pieces_async<8, kRows, kHeadDim, kThreads, Layout>(to, gRows, stride, rows, D);
+  } else {
+    load_tile_in_pieces_async<4, kRows, kHeadDim, kThreads, Layout>(to, gRows, stride, rows, D);
+  }
+}
+
+/// Waits for all copies of every thread but the newest kPending groups. What was read before may be
+/// overwritten.
+template <int kPending>
+__device__ void wait_for_copies() {
+  ptx::cp_async_wait<kPending>();
+  __syncthreads();
+}
+
 template <class Config>
 __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerMultiprocessor)
     forward_kernel(ForwardParams p, Schedule schedule, Dtype dtype_out) {
   using T = typename Config::Element;
-  constexpr int kHeadDim = Config::kHeadDim, kThreads = Config::kThreads;
   extern __shared__ __align__(128) unsigned char shared_bytes[];
   auto& s = *reinterpret_cast<SharedTiles<Config>*>(shared_bytes);
 
-  const auto [query0, b, h] = longest_first_in_groups<Config::kBlockM>(p, schedule.head_group);
-  const T* gQ = static_cast<const T*>(p.q) + b * p.q_stride.batch + h * p.q_stride.head;            // [M, D]
-  const T* gK = static_cast<const T*>(p.k) + b * p.k_stride.batch + h / p.group * p.k_stride.head;  // [N, D]
-  const T* gV = static_cast<const T*>(p.v) + b * p.v_stride.batch + h / p.group * p.v_stride.head;  // [N, Dv]
+  const auto [query0, b, h, key_head] =
+      longest_first_in_groups<Config::kBlockM>(schedule.order, static_cast<int>(blockIdx.x));
+  const T* gQ = static_cast<const T*>(p.q) + b * p.q_stride.batch + h * p.q_stride.head;         // [M, D]
+  const T* gK = static_cast<const T*>(p.k) + b * p.k_stride.batch + key_head * p.k_stride.head;  // [N, D]
+  const T* gV = static_cast<const T*>(p.v) + b * p.v_stride.batch + key_head * p.v_stride.head;  // [N, Dv]
   const int lane = threadIdx.x % 32;
   const int row0 = static_cast<int>(threadIdx.x) / 32 * Config::kRowsPerWarp;
 
@@ -123,25 +157,17 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerMultiproce
                                                min(warp_query0 + Config::kRowsPerWarp, p.M) - 1);
   const auto copy_keys = [&](int tile, int stage) {
     const int key0 = tile * Config::kBlockN;
-    load_tile_async<Config::kBlockN, kHeadDim, kThreads>(
-        ptx::shared_address(s.K[stage]), gK + key0 * p.k_stride.seq, p.k_stride.seq, p.N - key0, p.D);
+    load_rows<Config>(s.K[stage], gK + key0 * p.k_stride.seq, p.k_stride.seq, p.N - key0, p.D,
+                      schedule.copy_bytes);
   };
   const auto copy_values = [&](int tile, int stage) {
     const int key0 = tile * Config::kBlockN;
-    load_tile_async<Config::kBlockN, kHeadDim, kThreads>(
-        ptx::shared_address(s.V[stage]), gV + key0 * p.v_stride.seq, p.v_stride.seq, p.N - key0, p.Dv);
+    load_rows<Config>(s.V[stage], gV + key0 * p.v_stride.seq, p.v_stride.seq, p.N - key0, p.Dv,
+                      schedule.copy_bytes);
   };
-  // Waits for all copies of every thread but the newest `pending` groups. What was read before may be
-  // overwritten.
-  const auto wait_for_copies = [](auto pending) {
-    ptx::cp_async_wait<decltype(pending)::value>();
-    __syncthreads();
-  };
-  using None = std::integral_constant<int, 0>;
-  using One = std::integral_constant<int, 1>;
 
-  load_tile_async<Config::kBlockM, kHeadDim, kThreads>(ptx::shared_address(s.Q), gQ + query0 * p.q_stride.seq,
-                                                       p.q_stride.seq, p.M - query0, p.D);
+  load_rows<Config>(s.Q, gQ + query0 * p.q_stride.seq, p.q_stride.seq, p.M - query0, p.D,
+                    schedule.copy_bytes);
   if (range.begin < range.end) copy_keys(range.begin, range.begin % Config::kStages);
   ptx::cp_async_commit();
   if (range.begin < range.end) copy_values(range.begin, range.begin % Config::kStages);
@@ -149,17 +175,20 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerMultiproce
 
   MmaRows<Config> rows;
   // Lane l reads row l % 16 of Q and V, and of K row l % 8 + 8 (l / 16), for the matrices of one ldmatrix.
-  Queries<Config> queries{LaneRows<kHeadDim>(ptx::shared_address(s.Q[row0]), lane % 16, lane / 16)};
+  Queries<Config> queries{TileRows<Config>(ptx::shared_address(s.Q[row0]), lane % 16, lane / 16)};
+  if (schedule.scale.sign <= 0) {  // ahead of the loop: in it the branch cost 4% at D256, even never taken
+    wait_for_copies<1>();
+    apply_sign(s, row0, schedule.scale.sign);
+  }
   for (int tile = range.begin; tile < range.end; ++tile) {
     const bool is_first = tile == range.begin, is_last = tile + 1 == range.end;
     const int stage = tile % Config::kStages;
-    const bool visited = warp_range.visits(tile);
+    const bool visited = query0 + row0 < p.M && warp_range.visits(tile);
     if (is_first) {
-      wait_for_copies(One{});  // Q and K
-      if (schedule.sign <= 0) apply_sign(s, row0, schedule.sign);
+      wait_for_copies<1>();  // Q and K
       queries.load_kept();
     } else {
-      wait_for_copies(None{});
+      wait_for_copies<0>();
       if constexpr (Config::kStages == 1) {  // V is copied beside Q K^T
         copy_values(tile, 0);
         ptx::cp_async_commit();
@@ -174,28 +203,28 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerMultiproce
     }
 
     if (visited) {
-      const LaneRows<kHeadDim> sK(ptx::shared_address(s.K[stage]), lane % 8 + lane / 16 * 8, lane / 8 % 2);
+      const TileRows<Config> sK(ptx::shared_address(s.K[stage]), lane % 8 + lane / 16 * 8, lane / 8 % 2);
       tile_scores(rows, queries, sK);
-      if (!warp_range.is_full(tile)) rows.mask_scores(window_of(p), query0 + row0, tile * Config::kBlockN);
-      rows.update_reference(schedule.scale_log2);
+      mask_tile(rows, window_of(p), warp_range, query0 + row0, tile);
+      rows.update_reference(schedule.scale.log2);
       if constexpr (Config::kStages == 1) rows.exponentiate();
     }
     if constexpr (Config::kStages == 1) {  // and the next K beside P V
-      wait_for_copies(None{});
+      wait_for_copies<0>();
       if (!is_last) copy_keys(tile + 1, 0);
       ptx::cp_async_commit();
     } else if (is_first) {
-      wait_for_copies(One{});  // V
+      wait_for_copies<1>();  // V
     }
     if (visited) {
-      const LaneRows<kHeadDim> sV(ptx::shared_address(s.V[stage]), lane % 16, lane / 16);
+      const TileRows<Config> sV(ptx::shared_address(s.V[stage]), lane % 16, lane / 16);
       tile_output<Config::kStages == 1>(rows, sV);
     }
   }
-  if (range.begin >= range.end) wait_for_copies(None{});  // Q's may still be on their way to where O goes
+  if (range.begin >= range.end) wait_for_copies<0>();  // Q's may still be on their way to where O goes
   rows.finish();
   rows.write_lse(p, b, h, query0 + row0);
-  rows.write_output(p, dtype_out, b, h, query0 + row0, &s.Q[row0][0]);
+  rows.write_output(p, dtype_out, b, h, query0 + row0, &s.Q[row0][0], !Config::kInPieces || p.Dv % 8 == 0);
 }
 
 }  // namespace fa::internal::v7

@@ -4,8 +4,8 @@
 #include <cuda_fp16.h>
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
+#include <cstdint>
+#include <string>
 
 #include "kernels/reject.hpp"
 #include "kernels/v7_ampere/launch.cuh"
@@ -42,24 +42,17 @@ constexpr bool kFitsTheSmallestClass =
 static_assert(kFitsTheSmallestClass<__half> && kFitsTheSmallestClass<__nv_bfloat16>,
               "every head dimension runs on every device");
 
-// As many heads as leave their keys and values half of L2, in groups of like size.
-int head_group(const ForwardParams& p, const DeviceProperties& device) {
-  constexpr int64_t kElementBytes = 2;
-  const int64_t bytes = int64_t{p.N} * (p.D + p.Dv) * kElementBytes;  // of one key head
-  const int64_t heads = int64_t{p.B} * p.H;
-  const int64_t most = std::max<int64_t>(1, device.l2_bytes / 2 / std::max<int64_t>(1, bytes)) * p.group;
-  const int64_t groups = (heads + most - 1) / most;
-  return static_cast<int>((heads + groups - 1) / groups);
-}
-
-Schedule make_schedule(const ForwardParams& p, const DeviceProperties& device) {
-  constexpr double kLog2E = 1.4426950408889634;
-  constexpr double kLargest = std::numeric_limits<float>::max();  // infinity would make NaN of a score of 0
-  const float sign = p.scale > 0 ? 1.0f : p.scale < 0 ? -1.0f : 0.0f;
-  return {.head_group = head_group(p, device),
-          .scale_log2 =
-              sign == 0 ? 1.0f : static_cast<float>(std::min(std::abs(double{p.scale}) * kLog2E, kLargest)),
-          .sign = sign};
+// Of the widest copy, up to a whole chunk, at whose multiples every row of q, k and v starts and ends.
+// Strides that are never taken are 0.
+int copy_bytes_of(const ForwardParams& p) {
+  constexpr uint64_t kElementBytes = 2;
+  const auto bits_of = [](const void* data, const Strides& stride) {
+    return reinterpret_cast<uintptr_t>(data) |
+           static_cast<uint64_t>(stride.batch | stride.head | stride.seq) * kElementBytes;
+  };
+  uint64_t bits = kWholeChunk | static_cast<uint64_t>(p.D | p.Dv) * kElementBytes | bits_of(p.q, p.q_stride);
+  if (p.N > 0) bits |= bits_of(p.k, p.k_stride) | bits_of(p.v, p.v_stride);
+  return static_cast<int>(bits & (~bits + 1));
 }
 
 }  // namespace
@@ -70,11 +63,11 @@ std::string reject_forward(const ForwardProblem& problem, const DeviceProperties
     return "takes D and Dv up to 256, but D = " + std::to_string(problem.D) +
            " and Dv = " + std::to_string(problem.Dv);
   }
-  if (problem.D % 8 != 0 || problem.Dv % 8 != 0) {
-    return "takes D and Dv that are multiples of 8, but D = " + std::to_string(problem.D) +
+  if (problem.D % 2 != 0 || problem.Dv % 2 != 0) {
+    return "takes D and Dv that are even, but D = " + std::to_string(problem.D) +
            " and Dv = " + std::to_string(problem.Dv);
   }
-  std::string reason = reject_unaligned(problem);
+  std::string reason = reject_unaligned(problem, 4);
   if (!reason.empty()) return reason;
   return with_tiles(problem.dtype, head_dim, [&](auto tiles) {
     using Tiles = decltype(tiles);
@@ -91,7 +84,8 @@ int prepare_forward(const ForwardProblem& problem, const DeviceProperties& devic
 int launch_forward(const ForwardParams& params, const LaunchContext& context, Dtype dtype_in,
                    Dtype dtype_out) {
   return with_tiles(dtype_in, std::max(params.D, params.Dv), [&](auto tiles) {
-    return launch<decltype(tiles)>(params, make_schedule(params, *context.device), dtype_out, context);
+    return launch<decltype(tiles)>(params, make_scale(params.scale), copy_bytes_of(params), dtype_out,
+                                   context);
   });
 }
 

@@ -12,7 +12,7 @@ template <class Tiles>
 cudaError_t prepare(const DeviceProperties& device);
 
 template <class Tiles>
-cudaError_t launch(const ForwardParams& params, const Schedule& schedule, Dtype dtype_out,
+cudaError_t launch(const ForwardParams& params, const Scale& scale, int copy_bytes, Dtype dtype_out,
                    const LaunchContext& context);
 
 }  // namespace fa::internal::v7

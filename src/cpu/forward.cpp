@@ -3,20 +3,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <new>
-#include <system_error>
-#include <thread>
-#include <vector>
 
+#include "src/cpu/threads.hpp"
 #include "src/cpu/tile.hpp"
 
 namespace fa::internal::cpu {
 namespace {
-
-const TileKernel& kernel() {
-  static const TileKernel& chosen = highway_kernel() != nullptr ? *highway_kernel() : plain_kernel();
-  return chosen;
-}
 
 // The sizes that fix the work and the scratch, from the problem or its params alike.
 struct Sizes {
@@ -48,8 +40,6 @@ Sizes sizes_of(const ForwardParams& p, Dtype dtype_in) {
 
 // How many threads the work is worth.
 int thread_count(const Sizes& sizes, int threads) {
-  // Multiply-adds that repay starting a thread: about 60 us of them on an AVX-512 core.
-  constexpr double kWorthAThread = 4e6;
   const double mean_keys =
       (static_cast<double>(sizes.visible_keys(0)) + static_cast<double>(sizes.visible_keys(sizes.M / 2)) +
        static_cast<double>(sizes.visible_keys(sizes.M - 1))) /
@@ -135,26 +125,20 @@ int launch_forward(const ForwardParams& params, const LaunchContext& context, Dt
     const size_t floats = ScratchPlan(sizes, nullptr).floats;
     float* const memory = static_cast<float*>(params.workspace) + static_cast<size_t>(thread) * floats;
     const Scratch scratch = ScratchPlan(sizes, memory).scratch;
-    for (Tile tile; queue.next(tile);) kernel().run(params, tile, dtype_in, dtype_out, scratch);
+    for (Tile tile; queue.next(tile);) tile_kernel().run(params, tile, dtype_in, dtype_out, scratch);
   };
 
-  const int threads = thread_count(sizes, context.threads);
-  std::vector<std::thread> others;
-  others.reserve(static_cast<size_t>(threads));
-  try {
-    while (static_cast<int>(others.size()) + 1 < threads) {
-      others.emplace_back(work, static_cast<int>(others.size()) + 1);
-    }
-  } catch (const std::system_error&) {  // no more threads to be had: those that run share the work
-  } catch (const std::bad_alloc&) {
-  }
-  work(0);
-  for (std::thread& other : others) other.join();
+  on_threads(thread_count(sizes, context.threads), work);
   return 0;
 }
 
+const TileKernel& tile_kernel() {
+  static const TileKernel& chosen = highway_kernel() != nullptr ? *highway_kernel() : plain_kernel();
+  return chosen;
+}
+
 const char* simd_target() {
-  return kernel().target;
+  return tile_kernel().target;
 }
 
 const char* simd_library() {

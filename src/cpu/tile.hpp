@@ -1,4 +1,5 @@
-/// One tile of the CPU backend: what forward.cpp plans and an instruction set's code computes.
+/// One tile of the CPU backend: what forward.cpp and backward.cpp plan and an instruction set's code
+/// computes.
 #pragma once
 
 #include <cstdint>
@@ -39,11 +40,50 @@ struct Scratch {
   float* last;
 };
 
-/// The tile computation as compiled for one instruction set.
+/// A tile of the backward pass: up to kBlockM rows whose gradients it computes, the vector lanes, against all
+/// rows of the other kind, kBlockN at a time. Queries are numbered as in Tile.
+struct BackwardTile {
+  int64_t batch;
+  int64_t kv_head;
+  int64_t row;         // the first: a query row for dQ, a key for dK and dV
+  int rows;            // at most kBlockM
+  const float* delta;  // rowsum(dO o O) [B, H, M]
+};
+
+/// A thread's memory for the backward pass. "Lane" rows are the tile's, transposed; "block" rows are those it
+/// is held against. For dQ the lanes are queries and the block's rows keys; for dK and dV the other way
+/// round.
+struct BackwardScratch {
+  float* lane_qk;      // Q^T or K^T of the tile [D][columns]
+  float* lane_ov;      // dO^T or V^T of the tile [Dv][columns]
+  float* block_qk;     // K or Q of the block [kBlockN][D]
+  float* block_ov;     // V or dO of the block [kBlockN][Dv]
+  float* score;        // S, then P, of the block [kBlockN][columns]
+  float* score_grad;   // dP, then dS [kBlockN][columns]
+  float* gradient_qk;  // dQ^T or dK^T, not yet scaled [D][columns]
+  float* gradient_v;   // dV^T [Dv][columns]; not used for dQ
+  float* row;          // one row in fp32 [max(D, Dv)]
+  float* lse;          // of each query: a lane's or a block row's [max(columns, kBlockN)]
+  float* delta;        // the same
+  float* first;        // the same: first and last key seen, from the block's or the tile's first key
+  float* last;
+  float* lane;  // 0, 1, 2, ... [columns]
+};
+
+/// The tile computations as compiled for one instruction set.
 struct TileKernel {
   const char* target;  // "AVX-512"
   void (*run)(const ForwardParams&, const Tile&, Dtype dtype_in, Dtype dtype_out, const Scratch&);
+  /// dQ of a tile of queries.
+  void (*backward_queries)(const BackwardParams&, const BackwardTile&, Dtype dtype_in, Dtype dtype_gradient,
+                           const BackwardScratch&);
+  /// dK and dV of a tile of keys.
+  void (*backward_keys)(const BackwardParams&, const BackwardTile&, Dtype dtype_in, Dtype dtype_gradient,
+                        const BackwardScratch&);
 };
+
+/// The one that this machine runs.
+const TileKernel& tile_kernel();
 
 /// In portable C++.
 const TileKernel& plain_kernel();

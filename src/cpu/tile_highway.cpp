@@ -44,6 +44,8 @@ namespace fa::internal::cpu::HWY_NAMESPACE {
 #include "src/cpu/vec_highway-inl.hpp"
 
 #include "src/cpu/tile-inl.hpp"
+
+#include "src/cpu/backward_tile-inl.hpp"
 }  // namespace fa::internal::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 #endif
@@ -74,15 +76,17 @@ namespace {
 
 const TileKernel* highway_kernel() {
 #if HWY_TARGETS & HWY_AVX3
-  static constexpr TileKernel avx512{"AVX-512", N_AVX3::run_tile};
+  static constexpr TileKernel avx512{"AVX-512", N_AVX3::run_tile, N_AVX3::run_query_tile,
+                                     N_AVX3::run_key_tile};
   if (has_avx512()) return &avx512;
 #endif
 #if HWY_TARGETS & HWY_AVX2
-  static constexpr TileKernel avx2{"AVX2", N_AVX2::run_tile};
+  static constexpr TileKernel avx2{"AVX2", N_AVX2::run_tile, N_AVX2::run_query_tile, N_AVX2::run_key_tile};
   if (has_avx2()) return &avx2;
 #endif
 #if HWY_ARCH_ARM_A64
-  static constexpr TileKernel neon{"NEON", HWY_NAMESPACE::run_tile};
+  static constexpr TileKernel neon{"NEON", HWY_NAMESPACE::run_tile, HWY_NAMESPACE::run_query_tile,
+                                   HWY_NAMESPACE::run_key_tile};
   return &neon;
 #else
   return nullptr;

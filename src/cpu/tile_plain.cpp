@@ -12,10 +12,12 @@ namespace plain {
 #include "src/cpu/vec_plain-inl.hpp"
 
 #include "src/cpu/tile-inl.hpp"
+
+#include "src/cpu/backward_tile-inl.hpp"
 }  // namespace plain
 
 const TileKernel& plain_kernel() {
-  static constexpr TileKernel kernel{"plain", plain::run_tile};
+  static constexpr TileKernel kernel{"plain", plain::run_tile, plain::run_query_tile, plain::run_key_tile};
   return kernel;
 }
 

@@ -1,12 +1,17 @@
 /// Random problems from a printed seed, by every row. FLASHATTN_TEST_SEED sets the first seed,
-/// FLASHATTN_TEST_RANDOM the number of problems.
+/// FLASHATTN_TEST_RANDOM the number of problems. FLASHATTN_TEST_RANDOM_LONG adds as many problems, in tests
+/// of a hundred each, for every row of 16 bits; its own code runs all of them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
+#include <ostream>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "tests/forward/rows.hpp"
 
@@ -22,10 +27,14 @@ std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
   return value;
 }
 
+std::uint64_t first_seed() {
+  return number_from("FLASHATTN_TEST_SEED", 20220527);
+}
+
 class Random : public RowSuite {};
 
 TEST_P(Random, HoldsTheBounds) {
-  const std::uint64_t first = number_from("FLASHATTN_TEST_SEED", 20220527);
+  const std::uint64_t first = first_seed();
   const std::uint64_t count = number_from("FLASHATTN_TEST_RANDOM", 300);
   ASSERT_GE(count, 1u);
   std::printf("FLASHATTN_TEST_SEED=%llu FLASHATTN_TEST_RANDOM=%llu\n", static_cast<unsigned long long>(first),
@@ -47,6 +56,80 @@ TEST_P(Random, HoldsTheBounds) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Rows, Random, testing::ValuesIn(forward_rows()), RowName());
+
+// ---- many, for rows of 16 bits -----------------------------------------------------------------------
+
+constexpr std::uint64_t kChunk = 100;
+
+/// Seeds [first, first + count) by one row.
+struct RowSeeds {
+  Row row;
+  std::uint64_t chunk, first, count;
+};
+
+std::ostream& operator<<(std::ostream& os, const RowSeeds& of) {
+  return os << of.row.kernel << ", FLASHATTN_TEST_SEED=" << of.first
+            << " FLASHATTN_TEST_RANDOM_LONG=" << of.count;
+}
+
+std::vector<RowSeeds> chunks_of_rows_of_16_bits() {
+  const std::uint64_t all = number_from("FLASHATTN_TEST_RANDOM_LONG", 0);
+  std::vector<RowSeeds> chunks;
+  for (const Row& row : forward_rows_of_16_bits()) {
+    for (std::uint64_t done = 0; done < all; done += kChunk)
+      chunks.push_back({row, done / kChunk, first_seed() + done, std::min(kChunk, all - done)});
+  }
+  return chunks;
+}
+
+/// The seed's problem, changed as little as the row needs to take it with its own code. Every fourth has a
+/// head size beyond those of random_problem.
+Problem problem_for(const Row& row, std::uint64_t seed) {
+  constexpr std::int64_t kLarge[] = {136, 160, 184, 192, 200, 224, 248, 256};
+  Problem problem = random_problem(seed);
+  if (seed % 4 == 0) problem.D = problem.Dv = kLarge[seed / 4 % std::size(kLarge)];
+  if (takes(problem, row)) return problem;
+  if (problem.layout == Layout::unaligned) problem.layout = Layout::padded;
+  problem.D = (problem.D + 7) / 8 * 8;
+  problem.Dv = (problem.Dv + 7) / 8 * 8;
+  if (row.version == Version::V8) {
+    problem.dtype_out = Dtype::none;
+    if (problem.scale.value_or(1.0f) <= 0) problem.scale.reset();
+    if (problem.layout == Layout::broadcast) problem.layout = Layout::bhsd;
+  }
+  if (!takes(problem, row)) problem.Dv = problem.D;
+  if (!takes(problem, row)) problem.D = problem.Dv = 64;
+  return problem;
+}
+
+class ManyRandom : public testing::TestWithParam<RowSeeds> {
+ protected:
+  void SetUp() override {
+    const Row& row = GetParam().row;
+    if (!row.built) GTEST_SKIP() << "skipped: this build left out " << row.kernel;
+    if (row.side == Side::device && !have_device()) GTEST_SKIP() << "skipped: no CUDA device";
+  }
+};
+
+TEST_P(ManyRandom, HoldsTheBounds) {
+  const auto& [row, chunk, first, count] = GetParam();
+  std::printf("FLASHATTN_TEST_SEED=%llu FLASHATTN_TEST_RANDOM_LONG=%llu\n",
+              static_cast<unsigned long long>(first), static_cast<unsigned long long>(count));
+  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    SCOPED_TRACE("FLASHATTN_TEST_SEED=" + std::to_string(seed) + " FLASHATTN_TEST_RANDOM_LONG=1");
+    const Problem problem = problem_for(row, seed);
+    EXPECT_TRUE(takes(problem, row)) << row.kernel << " does not take " << to_string(problem);
+    const Watchdog watchdog(120, to_string(problem));
+    EXPECT_TRUE(check_row(problem, row)) << to_string(problem);
+  }
+}
+
+// No test where the variable is not set.
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ManyRandom);
+INSTANTIATE_TEST_SUITE_P(Rows, ManyRandom, testing::ValuesIn(chunks_of_rows_of_16_bits()),
+                         [](const testing::TestParamInfo<RowSeeds>& of) {
+                           return row_name(of.param.row) + "_" + std::to_string(of.param.chunk);
+                         });
 
 }  // namespace
 }  // namespace fa::test

@@ -164,6 +164,18 @@ TEST(CommandLine, AblationsGoWithoutWhatPicksOtherRows) {
   EXPECT_EQ(usage_error({"--ablations=V4", "--version", "V4"}), text);
 }
 
+TEST(CommandLine, CandidatesAreAblationsOfAnotherKind) {
+  const Options options = parse({"--candidates", "v7"});
+  EXPECT_EQ(options.selection.ablations, std::vector<Version>{V7});
+  EXPECT_TRUE(options.selection.candidates);
+  EXPECT_FALSE(parse({"--ablations", "V7"}).selection.candidates);
+  EXPECT_EQ(usage_error({"--candidates", "V7", "--ablations", "V7"}),
+            "--ablations and --candidates measure different rows: one of them");
+  EXPECT_EQ(usage_error({"--candidates=V7", "--threads", "2"}),
+            "--candidates measures rungs of a device and their variants: without --side host, --threads, "
+            "--version");
+}
+
 TEST(CommandLine, LeavesGoogleBenchmarksFlags) {
   std::vector<std::string> left;
   parse({"--benchmark_filter=V2", "--full"}, &left);

@@ -317,8 +317,8 @@ TEST(CApi, TheTableIsWhatExistsSays) {
   }
 }
 
-// Rows of fp32 whose tiles hold one head size leave the rest to V2, and so does V7; V4 to V6 in 16 bits
-// reject it.
+// Rows of fp32 whose tiles hold one head size leave the rest to V2, and so does V7; V8 leaves it to V7; V4 to
+// V6 in 16 bits reject it.
 TEST(CApi, TheStandInsOfTheTable) {
   std::map<std::string, std::string> stand_ins;
   std::map<std::string, fa_kernel_info> infos;
@@ -334,20 +334,41 @@ TEST(CApi, TheStandInsOfTheTable) {
   }
   EXPECT_EQ(stand_ins["v7_ampere_fp16"], "v2_flash2_fp16");
   EXPECT_EQ(stand_ins["v7_ampere_bf16"], "v2_flash2_bf16");
-  for (const char* row :
-       {"v0_unfused", "v1_flash1", "v2_flash2_fp32", "v2_flash2_fp16", "v2_flash2_bf16", "v4_vectorized_fp16",
-        "v4_vectorized_bf16", "v5_tensor_cores_fp16", "v5_tensor_cores_bf16", "v6_fast_softmax_fp16",
-        "v6_fast_softmax_bf16", "cpu_fp32", "cpu_fp16", "cpu_bf16"}) {
+  EXPECT_EQ(stand_ins["v8_hopper_fp16"], "v7_ampere_fp16");
+  EXPECT_EQ(stand_ins["v8_hopper_bf16"], "v7_ampere_bf16");
+  for (const char* row : {"v0_unfused",
+                          "v1_flash1",
+                          "v2_flash2_fp32",
+                          "v2_flash2_fp16",
+                          "v2_flash2_bf16",
+                          "v4_vectorized_fp16",
+                          "v4_vectorized_bf16",
+                          "v5_tensor_cores_fp16",
+                          "v5_tensor_cores_bf16",
+                          "v6_fast_softmax_fp16",
+                          "v6_fast_softmax_bf16",
+                          "cpu_fp32",
+                          "cpu_fp16",
+                          "cpu_bf16",
+                          "v2_backward_fp32",
+                          "v2_backward_fp16",
+                          "v2_backward_bf16",
+                          "cpu_backward_fp32",
+                          "cpu_backward_fp16",
+                          "cpu_backward_bf16"}) {
     ASSERT_EQ(stand_ins.count(row), 1u) << row << " is no row";
     EXPECT_EQ(stand_ins[row], "") << row;
   }
-  // A stand-in computes what was asked for, and leaves nothing to another.
+  // A stand-in computes what was asked for, and the last of a chain leaves nothing to another.
   for (const auto& [name, stand_in] : stand_ins) {
     if (stand_in.empty()) continue;
     ASSERT_EQ(infos.count(stand_in), 1u) << name;
     EXPECT_EQ(infos[stand_in].pass, infos[name].pass) << name;
     EXPECT_EQ(infos[stand_in].dtype, infos[name].dtype) << name;
-    EXPECT_EQ(stand_ins[stand_in], "") << name;
+    std::string last = stand_in;
+    for (std::size_t steps = 0; !stand_ins[last].empty(); last = stand_ins[last]) {
+      ASSERT_LT(++steps, stand_ins.size()) << name << " stands in for itself";
+    }
   }
 }
 

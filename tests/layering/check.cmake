@@ -1,10 +1,11 @@
 # Who may include whom, by grep over SOURCE_DIR. The five rules:
 #   1. include/ -> the standard library and CUDA type headers only.
-#   2. kernels/params.hpp, launch.hpp, reject.hpp and ablations.hpp -> include/.
+#   2. kernels/params.hpp, launch.hpp, reject.hpp, scale.hpp, tile_order.hpp and ablations.hpp -> include/.
 #   3. device/ptx <- device/tile <- device/attention <- rooms. Never upward, never room to room.
 #   4. src/ sees params.hpp, ablations.hpp and launch.hpp files, never a .cuh. Kernels never see src/.
 #   5. Tests and bench use the public API and tests/support, and (tests/device only) kernels/device, with the
-#      launch helper and params that a room needs, and (bench/ablations.cpp only) src/ablations.hpp.
+#      launch helper and params that a room needs, and (tests/device/hopper only) the parts of the Hopper room
+#      that are tested by themselves, and (bench/ablations.cpp only) src/ablations.hpp.
 # And: inline assembly in kernels/device/ptx alone (bench may keep a value alive by an empty one); text files end with one newline and hold no tab.
 cmake_minimum_required(VERSION 3.25)
 
@@ -19,7 +20,7 @@ function(allowed_in file result rule)
   if(file MATCHES "^include/")
     set(number 1)
     set(regex "${standard}|${c_headers}|${cuda_types}|${public}")
-  elseif(file MATCHES "^kernels/(params|launch|reject|ablations)\\.hpp$")
+  elseif(file MATCHES "^kernels/(params|launch|reject|scale|tile_order|ablations)\\.hpp$")
     set(number 2)
     set(regex "${standard}|<cuda_runtime(_api)?\\.h>|${public}|\"kernels/params\\.hpp\"")
   elseif(file MATCHES "^kernels/device/(ptx|tile|attention)/")
@@ -27,12 +28,12 @@ function(allowed_in file result rule)
     set(floors_ptx "ptx")
     set(floors_tile "ptx|tile")
     set(floors_attention "ptx|tile|attention")
-    set(regex "${standard}|${system}|${public}|\"kernels/params\\.hpp\"")
+    set(regex "${standard}|${system}|${public}|\"kernels/(params|tile_order)\\.hpp\"")
     string(APPEND regex "|\"kernels/device/(${floors_${CMAKE_MATCH_1}})/[a-z_0-9]+\\.cuh\"")
   elseif(file MATCHES "^kernels/(backward/[a-z_0-9]+|[a-z_0-9]+)/")
     set(number 3)
     set(room "${CMAKE_MATCH_1}")
-    set(regex "${standard}|${system}|${public}|\"kernels/(params|launch|reject|ablations)\\.hpp\"|\"kernels/device/[a-z_0-9/]+\\.cuh\"")
+    set(regex "${standard}|${system}|${public}|\"kernels/(params|launch|reject|scale|tile_order|ablations)\\.hpp\"|\"kernels/device/[a-z_0-9/]+\\.cuh\"")
     string(APPEND regex "|\"kernels/${room}/[a-z_0-9/.]+\"")
   elseif(file MATCHES "^src/cpu/")
     set(number 4)
@@ -45,7 +46,10 @@ function(allowed_in file result rule)
   elseif(file MATCHES "^tests/device/")
     set(number 5)
     set(regex "${standard}|${system}|${public}|\"tests/(support|device)/[a-z_0-9/.]+\"")
-    string(APPEND regex "|\"kernels/device/[a-z_0-9/]+\\.cuh\"|\"kernels/(params|launch)\\.hpp\"")
+    string(APPEND regex "|\"kernels/device/[a-z_0-9/]+\\.cuh\"|\"kernels/(params|launch|tile_order)\\.hpp\"")
+    if(file MATCHES "^tests/device/hopper/")
+      string(APPEND regex "|\"kernels/v8_hopper/(kernel\\.cuh|tensor_maps\\.hpp)\"")
+    endif()
   elseif(file MATCHES "^tests/|^bench/|^examples/")
     set(number 5)
     string(REGEX MATCH "^[a-z]+(/[a-z_]+)?" folder "${file}")

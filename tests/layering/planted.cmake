@@ -35,6 +35,8 @@ plant(src_launch src/kernel_table.cpp "#include \"kernels/v2_flash2/launch.hpp\"
 plant(src_tests src/select.cpp "#include \"tests/support/oracle.hpp\"" "breaks rule 4")
 plant(test_src tests/host/a_test.cpp "#include \"src/select.hpp\"" "breaks rule 5")
 plant(test_device tests/forward/a_test.cpp "#include \"kernels/device/tile/copy.cuh\"" "breaks rule 5")
+plant(hopper_test tests/device/hopper/a.cu "#include \"kernels/v8_hopper/kernel.cuh\"" "")
+plant(fill_room tests/device/fill/a.cu "#include \"kernels/v8_hopper/kernel.cuh\"" "breaks rule 5")
 plant(device_test tests/device/a_test.cu "#include \"kernels/device/tile/copy.cuh\"" "")
 plant(bench_src bench/a.cpp "#include \"src/select.hpp\"" "breaks rule 5")
 plant(relative src/select.cpp "#include \"../kernels/params.hpp\"" "start at the repository's root")

@@ -162,6 +162,83 @@ class Checker {
   double score_rounding_;
 };
 
+/// One gradient, as check_backward looks at it.
+struct GradientCheck {
+  const char* name;
+  const std::vector<float>& got;
+  const std::vector<double>& oracle;
+  const std::vector<float>& yardstick;
+  const std::vector<double>& magnitudes;  // of its rows
+  std::int64_t size[4];
+};
+
+std::string check_gradient(const Problem& p, const GradientCheck& g, double rounding) {
+  const std::string name = g.name;
+  if (g.got.size() != g.oracle.size()) return name + ": wrong number of elements";
+  const std::vector<double> want = within_range(g.oracle, p.gradient_dtype());
+  const ErrorStats stats = error_stats(g.got, want, g.size);
+  const ErrorStats plain = error_stats(g.yardstick, want, g.size);
+  if (stats.not_finite != 0) {
+    return name + ": NaN or infinity in the wrong place\n  got: " + to_string(stats);
+  }
+  double largest = 0, largest_magnitude = 0;
+  for (const double x : want) {
+    if (std::isfinite(x)) largest = std::max(largest, std::fabs(x));
+  }
+  for (const double x : g.magnitudes) largest_magnitude = std::max(largest_magnitude, x);
+  const double plain_error = std::isfinite(plain.max_abs) ? plain.max_abs : 0;
+  const double unit = std::max(unit_roundoff(p.dtype), unit_roundoff(p.gradient_dtype()));
+  double bound = 3 * plain_error + 1e-5 + 2 * unit * largest;
+  // The bar of fp32, which no yardstick can raise.
+  if (p.dtype == Dtype::float32 && p.gradient_dtype() == Dtype::float32) {
+    bound = std::min(bound, 1e-5 * std::max(1.0, largest));
+  }
+  bound += 0x1p-24 * largest_magnitude + 4 * rounding * (largest_magnitude + largest);
+  if (stats.max_abs > bound) {
+    return name + ": max abs error " + format(stats.max_abs) + ", allowed " + format(bound) +
+           "\n  got:       " + to_string(stats) + "\n  yardstick: " + to_string(plain);
+  }
+
+  const std::int64_t rows = g.size[2], features = g.size[3], count = rows * features;
+  if (count < 1024) return "";
+  for (std::int64_t slice = 0; slice < g.size[0] * g.size[1]; ++slice) {
+    const Norms got = norms(g.got.data() + slice * count, want.data() + slice * count, count);
+    const Norms yardstick = norms(g.yardstick.data() + slice * count, want.data() + slice * count, count);
+    double magnitude = 0;
+    for (std::int64_t row = slice * rows; row < (slice + 1) * rows; ++row) {
+      const double x = g.magnitudes[static_cast<std::size_t>(row)];
+      magnitude += static_cast<double>(features) * x * x;
+    }
+    magnitude = std::sqrt(magnitude);
+    const double least = std::max(4 * 0x1p-24, unit / 2) * got.want;
+    const double allowed =
+        3 * std::max(yardstick.error, least) + 0x1p-24 * magnitude + 4 * rounding * (magnitude + got.want);
+    if (got.error <= allowed) continue;
+    return name + ": L2 error " + format(got.error) + ", allowed " + format(allowed) + ", of a norm of " +
+           format(got.want) + " in batch " + std::to_string(slice / g.size[1]) + ", head " +
+           std::to_string(slice % g.size[1]);
+  }
+  return "";
+}
+
+/// Rows of a gradient that must be exactly 0: `empty` tells of row s of every head.
+template <class Empty>
+std::string check_zero_rows(const GradientCheck& g, const Empty& empty, const char* why) {
+  const std::int64_t rows = g.size[2], features = g.size[3];
+  for (std::int64_t s = 0; s < rows; ++s) {
+    if (!empty(s)) continue;
+    for (std::int64_t slice = 0; slice < g.size[0] * g.size[1]; ++slice) {
+      const float* row = g.got.data() + (slice * rows + s) * features;
+      const float* wrong = std::find_if(row, row + features, [](float x) { return !(x == 0.0f); });
+      if (wrong == row + features) continue;
+      return std::string(g.name) + ": row " + at(slice / g.size[1], slice % g.size[1], s) + why +
+             " and must be 0, got " + format(static_cast<double>(*wrong)) + " at feature " +
+             std::to_string(wrong - row);
+    }
+  }
+  return "";
+}
+
 }  // namespace
 
 double score_rounding(const Problem& problem, const Inputs& inputs) {
@@ -254,6 +331,50 @@ std::string check_forward(const Problem& problem, const Reference& reference, co
 
 std::string check_forward(const Problem& problem, const Inputs& inputs, const Outputs<float>& got) {
   return check_forward(problem, make_reference(problem, inputs), inputs, got);
+}
+
+BackwardReference make_backward_reference(const Problem& problem, const BackwardInputs& inputs) {
+  BackwardReference reference;
+  reference.oracle = oracle_backward(problem, inputs, &reference.magnitudes);
+  reference.yardstick = yardstick_backward(problem, inputs);
+  return reference;
+}
+
+std::string check_backward(const Problem& problem, const BackwardReference& reference,
+                           const BackwardInputs& inputs, const Gradients<float>& got) {
+  const Problem& p = problem;
+  const Gradients<double>& oracle = reference.oracle;
+  const Gradients<float>& yardstick = reference.yardstick;
+  const Magnitudes& magnitudes = reference.magnitudes;
+  const GradientCheck dq{"dq", got.dq, oracle.dq, yardstick.dq, magnitudes.dq, {p.B, p.H, p.M, p.D}};
+  const GradientCheck dk{"dk", got.dk, oracle.dk, yardstick.dk, magnitudes.dk, {p.B, p.Hk, p.N, p.D}};
+  const GradientCheck dv{"dv", got.dv, oracle.dv, yardstick.dv, magnitudes.dv, {p.B, p.Hk, p.N, p.Dv}};
+
+  std::vector<bool> seen(static_cast<std::size_t>(p.N), false);
+  std::vector<bool> sees(static_cast<std::size_t>(p.M), false);
+  for (std::int64_t i = 0; i < p.M; ++i) {
+    const KeyRange keys = visible_keys(p, i);
+    sees[static_cast<std::size_t>(i)] = keys.first != keys.last;
+    for (std::int64_t j = keys.first; j < keys.last; ++j) seen[static_cast<std::size_t>(j)] = true;
+  }
+  const auto is_empty = [&](std::int64_t i) { return !sees[static_cast<std::size_t>(i)]; };
+  const auto is_unseen = [&](std::int64_t j) { return !seen[static_cast<std::size_t>(j)]; };
+
+  const double rounding = score_rounding(p, inputs.in);
+  std::string faults;
+  const auto note = [&faults](const std::string& fault) {
+    if (!fault.empty()) faults += (faults.empty() ? "" : "\n") + fault;
+    return fault.empty();
+  };
+  if (note(check_gradient(p, dq, rounding))) note(check_zero_rows(dq, is_empty, " sees no key"));
+  if (note(check_gradient(p, dk, rounding))) note(check_zero_rows(dk, is_unseen, " is seen by no query"));
+  if (note(check_gradient(p, dv, rounding))) note(check_zero_rows(dv, is_unseen, " is seen by no query"));
+  return faults.empty() ? "" : to_string(p) + "\n" + faults;
+}
+
+std::string check_backward(const Problem& problem, const BackwardInputs& inputs,
+                           const Gradients<float>& got) {
+  return check_backward(problem, make_backward_reference(problem, inputs), inputs, got);
 }
 
 }  // namespace fa::test

@@ -52,4 +52,26 @@ std::string check_forward(const Problem& problem, const Reference& reference, co
                           const Outputs<float>& got);
 std::string check_forward(const Problem& problem, const Inputs& inputs, const Outputs<float>& got);
 
+/// What gradients are held against. Computed once, it serves every kernel that runs the problem.
+struct BackwardReference {
+  Gradients<double> oracle;
+  Gradients<float> yardstick;
+  Magnitudes magnitudes;
+};
+BackwardReference make_backward_reference(const Problem& problem, const BackwardInputs& inputs);
+
+/// The rule of the house for each of dq, dk and dv, u = unit roundoff of the coarser of the types: max abs <=
+/// 3 x the yardstick's + 1e-5 + 2u max|oracle|; relative L2 <= 3 x the yardstick's (counted as no less than
+/// 4 x 2^-24 and u / 2: of two keys alone it may be right by luck) per (b, h) slice of >= 1,024 elements;
+/// with fp32 throughout max abs <= 1e-5 max(1, max|oracle|) too; NaN nowhere; dq of rows that see no key, dk
+/// and dv of keys that no row sees exactly 0. Empty: it holds; else what does not, with the problem's line.
+///
+/// Where terms cancel (one key: dP - Delta is 0) the yardstick may be exact and another order of the same
+/// sums not: 2^-24 times the magnitudes is allowed besides, in both measures. And where scores are sums of
+/// large terms, 4 x score_rounding times the magnitudes and the oracle's own size, since an error of LSE is
+/// common to a row.
+std::string check_backward(const Problem& problem, const BackwardReference& reference,
+                           const BackwardInputs& inputs, const Gradients<float>& got);
+std::string check_backward(const Problem& problem, const BackwardInputs& inputs, const Gradients<float>& got);
+
 }  // namespace fa::test

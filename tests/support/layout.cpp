@@ -64,6 +64,16 @@ void gather_as(const std::byte* buffer, const Placed& p, float* values) {
   });
 }
 
+template <class Args>
+void set_common_options(Args& args, const Problem& problem) {
+  args.mask.left = problem.mask.left;
+  args.mask.right = problem.mask.right;
+  args.mask.alignment = static_cast<std::int32_t>(problem.mask.alignment);
+  args.scale = problem.scale.value_or(0.0f);
+  args.scale_is_set = problem.scale.has_value() ? 1 : 0;
+  args.threads = problem.threads;
+}
+
 }  // namespace
 
 PlacedProblem place(const Problem& problem) {
@@ -99,6 +109,25 @@ PlacedProblem place(const Problem& problem) {
   }
   return {bhsd_placed(p.B, p.H, p.M, p.D), bhsd_placed(p.B, p.Hk, p.N, p.D),
           bhsd_placed(p.B, p.Hk, p.N, p.Dv), bhsd_placed(p.B, p.H, p.M, p.Dv), false};
+}
+
+PlacedBackward place_backward(const Problem& problem) {
+  PlacedBackward placed;
+  placed.forward = place(problem);
+  placed.dout = placed.forward.out;
+  if (problem.dout_broadcast) {
+    placed.dout = fa::test::placed(problem.B, problem.H, problem.M, problem.Dv, 0, 0, 0);
+  }
+  // Gaps and rows are counted in elements of the tensor's own type.
+  Problem of_gradients = problem;
+  of_gradients.dtype = problem.gradient_dtype();
+  if (problem.layout == Layout::broadcast) of_gradients.layout = Layout::bhsd;
+  const PlacedProblem gradients = place(of_gradients);
+  placed.dq = gradients.q;
+  placed.dk = gradients.k;
+  placed.dv = gradients.v;
+  placed.one_gradient_buffer = gradients.one_buffer;
+  return placed;
 }
 
 void scatter(const float* values, const Placed& placed, Dtype dtype, std::byte* buffer) {
@@ -147,12 +176,12 @@ fa_tensor c_tensor(void* buffer, const Placed& placed, Dtype dtype) {
 }
 
 void set_options(fa_forward_args& args, const Problem& problem) {
-  args.mask.left = problem.mask.left;
-  args.mask.right = problem.mask.right;
-  args.mask.alignment = static_cast<std::int32_t>(problem.mask.alignment);
-  args.scale = problem.scale.value_or(0.0f);
-  args.scale_is_set = problem.scale.has_value() ? 1 : 0;
-  args.threads = problem.threads;
+  set_common_options(args, problem);
+}
+
+void set_options(fa_backward_args& args, const Problem& problem) {
+  set_common_options(args, problem);
+  args.deterministic = problem.deterministic ? 1 : 0;
 }
 
 }  // namespace fa::test

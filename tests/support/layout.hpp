@@ -23,6 +23,17 @@ struct PlacedProblem {
 /// Layout::unaligned also wants every buffer one element off its alignment: the caller's part.
 PlacedProblem place(const Problem& problem);
 
+/// The same of the backward pass: dout lies as out does (or with stride 0), dq as q, dk and dv as k and v.
+/// Where the layout is `packed` dq, dk and dv are slices of one buffer of their own; where it is `broadcast`
+/// dk and dv are contiguous, since gradients share no element.
+struct PlacedBackward {
+  PlacedProblem forward;
+  Placed dout, dq, dk, dv;
+  bool one_gradient_buffer;
+};
+
+PlacedBackward place_backward(const Problem& problem);
+
 /// Writes values [n0, n1, n2, n3] in logical order to `buffer`, as elements of `dtype`. Where strides are 0
 /// the last of the values that share an element stays.
 void scatter(const float* values, const Placed& placed, Dtype dtype, std::byte* buffer);
@@ -36,7 +47,8 @@ void fill_elements(std::byte* buffer, const Placed& placed, Dtype dtype, unsigne
 /// The C interface's view. `buffer` may be null.
 fa_tensor c_tensor(void* buffer, const Placed& placed, Dtype dtype);
 
-/// Fills mask, scale and threads; nothing else.
+/// Fills mask, scale and threads, and of backward deterministic; nothing else.
 void set_options(fa_forward_args& args, const Problem& problem);
+void set_options(fa_backward_args& args, const Problem& problem);
 
 }  // namespace fa::test

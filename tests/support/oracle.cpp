@@ -240,6 +240,201 @@ class ThreePass {
   std::int64_t block_rows_;
 };
 
+/// Explicit backward attention: P and dS of one query head at a time, written out and read back.
+template <class Real>
+class ExplicitBackward {
+ public:
+  /// `t`: the type that P and dS are rounded to. `rounded`: P from inputs.lse, Delta from inputs.out; else
+  /// both from the scores.
+  ExplicitBackward(const Problem& problem, const BackwardInputs& inputs, Dtype t, bool rounded)
+      : p_(problem), in_(inputs), t_(t), rounded_(rounded) {
+    if (p_.Hk < 1 || p_.H % p_.Hk != 0) throw std::invalid_argument("oracle: Hk must divide H");
+    if (in_.in.q.size() != product({p_.B, p_.H, p_.M, p_.D}) ||
+        in_.in.k.size() != product({p_.B, p_.Hk, p_.N, p_.D}) ||
+        in_.in.v.size() != product({p_.B, p_.Hk, p_.N, p_.Dv}) ||
+        in_.dout.size() != product({p_.B, p_.H, p_.M, p_.Dv}) ||
+        (rounded && (in_.out.size() != in_.dout.size() || in_.lse.size() != product({p_.B, p_.H, p_.M})))) {
+      throw std::invalid_argument("oracle: the inputs are not of the problem's sizes");
+    }
+    scale_ = p_.scale ? static_cast<Real>(*p_.scale) : Real{1} / std::sqrt(static_cast<Real>(p_.D));
+  }
+
+  Gradients<Real> run(Magnitudes* magnitudes) {
+    Gradients<Real> result;
+    result.dq.assign(in_.in.q.size(), Real{0});
+    result.dk.assign(in_.in.k.size(), Real{0});
+    result.dv.assign(in_.in.v.size(), Real{0});
+    if (magnitudes != nullptr) {
+      magnitudes->dq.assign(product({p_.B, p_.H, p_.M}), 0.0);
+      magnitudes->dk.assign(product({p_.B, p_.Hk, p_.N}), 0.0);
+      magnitudes->dv.assign(product({p_.B, p_.Hk, p_.N}), 0.0);
+    }
+    if (p_.B == 0 || p_.M == 0 || p_.N == 0) return result;
+    // Threads share one key head's rows, or, where there are many small ones, take a key head each.
+    const std::int64_t heads = p_.B * p_.Hk;
+    if (heads >= 8) {
+      parallel_for(heads, [&](std::int64_t head) { key_head(head, result, magnitudes, false); });
+    } else {
+      for (std::int64_t head = 0; head < heads; ++head) key_head(head, result, magnitudes, true);
+    }
+    if (magnitudes != nullptr) {
+      for (std::vector<double>* squares : {&magnitudes->dq, &magnitudes->dk, &magnitudes->dv}) {
+        for (double& x : *squares) x = std::sqrt(x);
+      }
+    }
+    return result;
+  }
+
+ private:
+  struct Scratch {
+    std::vector<Real> k, v;     // [N, D], [N, Dv]
+    std::vector<Real> kt, vt;   // [D, N], [Dv, N]
+    std::vector<Real> q, dout;  // [M, D], [M, Dv]: of one query head
+    std::vector<Real> p, ds;    // [M, N]: P, dS
+  };
+
+  template <class Work>
+  static void for_each(std::int64_t count, bool parallel, const Work& work) {
+    if (parallel) {
+      parallel_for(count, work);
+    } else {
+      for (std::int64_t i = 0; i < count; ++i) work(i);
+    }
+  }
+
+  static std::vector<Real> transposed(const std::vector<Real>& rows, std::int64_t count,
+                                      std::int64_t features) {
+    std::vector<Real> result(rows.size());
+    for (std::int64_t j = 0; j < count; ++j) {
+      for (std::int64_t d = 0; d < features; ++d) {
+        result[static_cast<std::size_t>(d * count + j)] = rows[static_cast<std::size_t>(j * features + d)];
+      }
+    }
+    return result;
+  }
+
+  Real round(Real x) const {
+    return t_ == Dtype::float32 ? x : static_cast<Real>(round_to(t_, static_cast<float>(x)));
+  }
+
+  /// Key head `kv` of all B Hk.
+  void key_head(std::int64_t kv, Gradients<Real>& result, Magnitudes* magnitudes, bool parallel) {
+    const std::int64_t M = p_.M, N = p_.N, D = p_.D, Dv = p_.Dv, group = p_.H / p_.Hk;
+    Scratch s;
+    s.k.assign(in_.in.k.begin() + kv * N * D, in_.in.k.begin() + (kv + 1) * N * D);
+    s.v.assign(in_.in.v.begin() + kv * N * Dv, in_.in.v.begin() + (kv + 1) * N * Dv);
+    s.kt = transposed(s.k, N, D);
+    s.vt = transposed(s.v, N, Dv);
+    s.p.resize(product({M, N}));
+    s.ds.resize(product({M, N}));
+    for (std::int64_t g = 0; g < group; ++g) {
+      const std::int64_t head = kv / p_.Hk * p_.H + kv % p_.Hk * group + g;
+      s.q.assign(in_.in.q.begin() + head * M * D, in_.in.q.begin() + (head + 1) * M * D);
+      s.dout.assign(in_.dout.begin() + head * M * Dv, in_.dout.begin() + (head + 1) * M * Dv);
+      for_each(M, parallel, [&](std::int64_t i) { row(head, i, s, result); });
+      for_each(N, parallel, [&](std::int64_t j) { column(kv, j, s, result); });
+      if (magnitudes != nullptr) add_magnitudes(head, kv, s, *magnitudes);
+    }
+  }
+
+  /// P and dS of query i, and its dQ.
+  void row(std::int64_t head, std::int64_t i, Scratch& s, Gradients<Real>& result) {
+    const std::int64_t N = p_.N, D = p_.D, Dv = p_.Dv;
+    Real* const p = s.p.data() + i * N;
+    Real* const ds = s.ds.data() + i * N;
+    std::fill(p, p + N, Real{0});
+    std::fill(ds, ds + N, Real{0});
+    const KeyRange keys = visible_keys(p_, i);
+    const std::int64_t count = keys.last - keys.first;
+    if (count == 0) return;
+    Real* const weights = p + keys.first;
+    Real* const gradients = ds + keys.first;
+    accumulate(weights, count, s.q.data() + i * D, s.kt.data() + keys.first, N, D);
+    accumulate(gradients, count, s.dout.data() + i * Dv, s.vt.data() + keys.first, N, Dv);
+
+    Real lse, delta = 0;
+    for (std::int64_t j = 0; j < count; ++j) weights[j] *= scale_;
+    if (rounded_) {
+      lse = static_cast<Real>(in_.lse[static_cast<std::size_t>(head * p_.M + i)]);
+      const float* const out = in_.out.data() + (head * p_.M + i) * Dv;
+      for (std::int64_t d = 0; d < Dv; ++d) delta += s.dout[static_cast<std::size_t>(i * Dv + d)] * out[d];
+    } else {
+      const Real max = *std::max_element(weights, weights + count);
+      Real sum = 0;
+      for (std::int64_t j = 0; j < count; ++j) sum += std::exp(weights[j] - max);
+      lse = max + std::log(sum);
+    }
+    for (std::int64_t j = 0; j < count; ++j) weights[j] = std::exp(weights[j] - lse);
+    if (!rounded_) {
+      for (std::int64_t j = 0; j < count; ++j) delta += weights[j] * gradients[j];
+    }
+    for (std::int64_t j = 0; j < count; ++j) {
+      gradients[j] = round(weights[j] * (gradients[j] - delta));
+      weights[j] = round(weights[j]);
+    }
+    Real* const dq = result.dq.data() + (head * p_.M + i) * D;
+    accumulate(dq, D, gradients, s.k.data() + keys.first * D, D, count);
+    for (std::int64_t d = 0; d < D; ++d) dq[d] *= scale_;
+  }
+
+  /// Adds one query head's part to dK and dV of key j.
+  void column(std::int64_t kv, std::int64_t j, const Scratch& s, Gradients<Real>& result) {
+    const std::int64_t M = p_.M, N = p_.N, D = p_.D, Dv = p_.Dv;
+    std::vector<Real> p(static_cast<std::size_t>(M)), ds(p.size());
+    for (std::int64_t i = 0; i < M; ++i) {
+      p[static_cast<std::size_t>(i)] = s.p[static_cast<std::size_t>(i * N + j)];
+      ds[static_cast<std::size_t>(i)] = scale_ * s.ds[static_cast<std::size_t>(i * N + j)];
+    }
+    accumulate(result.dv.data() + (kv * N + j) * Dv, Dv, p.data(), s.dout.data(), Dv, M);
+    accumulate(result.dk.data() + (kv * N + j) * D, D, ds.data(), s.q.data(), D, M);
+  }
+
+  void add_magnitudes(std::int64_t head, std::int64_t kv, const Scratch& s, Magnitudes& to) const {
+    const auto largest = [](const std::vector<Real>& rows, std::int64_t row, std::int64_t features) {
+      double result = 0;
+      for (std::int64_t d = 0; d < features; ++d) {
+        const double x = static_cast<double>(rows[static_cast<std::size_t>(row * features + d)]);
+        result = std::max(result, std::fabs(x));
+      }
+      return result;
+    };
+    const auto norm = [](const std::vector<Real>& rows, std::int64_t row, std::int64_t features) {
+      double squares = 0;
+      for (std::int64_t d = 0; d < features; ++d) {
+        const double x = static_cast<double>(rows[static_cast<std::size_t>(row * features + d)]);
+        squares += x * x;
+      }
+      return std::sqrt(squares);
+    };
+    const auto add_square = [](double& sum, double x) { sum += x * x; };
+    const std::int64_t M = p_.M, N = p_.N;
+    const double scale = std::fabs(static_cast<double>(scale_));
+    std::vector<double> largest_k, norm_v;
+    for (std::int64_t j = 0; j < N; ++j) {
+      largest_k.push_back(largest(s.k, j, p_.D));
+      norm_v.push_back(norm(s.v, j, p_.Dv));
+    }
+    for (std::int64_t i = 0; i < M; ++i) {
+      const double largest_q = largest(s.q, i, p_.D), largest_dout = largest(s.dout, i, p_.Dv);
+      const double norm_dout = norm(s.dout, i, p_.Dv);
+      for (std::int64_t j = 0; j < N; ++j) {
+        const double p = static_cast<double>(s.p[static_cast<std::size_t>(i * N + j)]);
+        const double ds = scale * p * norm_dout * norm_v[static_cast<std::size_t>(j)];
+        add_square(to.dq[static_cast<std::size_t>(head * M + i)],
+                   ds * largest_k[static_cast<std::size_t>(j)]);
+        add_square(to.dk[static_cast<std::size_t>(kv * N + j)], ds * largest_q);
+        add_square(to.dv[static_cast<std::size_t>(kv * N + j)], p * largest_dout);
+      }
+    }
+  }
+
+  const Problem& p_;
+  const BackwardInputs& in_;
+  Dtype t_;
+  bool rounded_;
+  Real scale_;
+};
+
 }  // namespace
 
 float round_to(Dtype dtype, float x) {
@@ -290,6 +485,37 @@ Outputs<double> oracle_forward(const Problem& problem, const Inputs& inputs) {
 Outputs<float> yardstick_forward(const Problem& problem, const Inputs& inputs) {
   Outputs<float> result = ThreePass<float>(problem, inputs, problem.dtype).run();
   for (float& x : result.out) x = round_to(problem.out_dtype(), x);
+  return result;
+}
+
+BackwardInputs make_backward_inputs(const Problem& problem) {
+  return make_backward_inputs(problem, make_inputs(problem));
+}
+
+BackwardInputs make_backward_inputs(const Problem& problem, const Inputs& in) {
+  const Problem& p = problem;
+  BackwardInputs all;
+  all.in = in;
+  const Outputs<double> forward = oracle_forward(p, in);
+  for (const double x : forward.out) all.out.push_back(round_to(p.dtype, static_cast<float>(x)));
+  all.lse.assign(forward.lse.begin(), forward.lse.end());
+  const std::size_t rows = product({p.B, p.H, p.M});
+  all.dout.resize(p.dout_broadcast ? product({p.Dv}) : rows * product({p.Dv}));
+  fill_normal(all.dout, mix(mix(p.seed) + 4), 1.0f, p.dtype);
+  if (p.dout_broadcast) all.dout = repeat(all.dout, rows);
+  return all;
+}
+
+Gradients<double> oracle_backward(const Problem& problem, const BackwardInputs& inputs,
+                                  Magnitudes* magnitudes) {
+  return ExplicitBackward<double>(problem, inputs, Dtype::float32, false).run(magnitudes);
+}
+
+Gradients<float> yardstick_backward(const Problem& problem, const BackwardInputs& inputs) {
+  Gradients<float> result = ExplicitBackward<float>(problem, inputs, problem.dtype, true).run(nullptr);
+  for (std::vector<float>* values : {&result.dq, &result.dk, &result.dv}) {
+    for (float& x : *values) x = round_to(problem.gradient_dtype(), x);
+  }
   return result;
 }
 

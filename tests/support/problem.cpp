@@ -35,6 +35,12 @@ constexpr std::pair<std::string_view, Data> kData[] = {
     {"zero-q", Data::zero_q},
 };
 
+constexpr std::pair<std::string_view, Passes> kPasses[] = {
+    {"forward", Passes::forward},
+    {"backward", Passes::backward},
+    {"forward+backward", Passes::both},
+};
+
 std::string_view word_of(Dtype dtype) {
   for (const Word& word : kDtypes) {
     if (word.dtype == dtype) return word.name;
@@ -145,6 +151,11 @@ class Parser {
         problem_.dtype_out = entry.dtype;
         return true;
       }
+      if (starts_with(word, "grad-") && word.substr(5) == entry.name) {
+        once("the element type of the gradients", word);
+        problem_.dtype_gradient = entry.dtype;
+        return true;
+      }
     }
     return false;
   }
@@ -162,9 +173,25 @@ class Parser {
       problem_.data = data;
       return true;
     }
+    for (const auto& [name, passes] : kPasses) {
+      if (word != name) continue;
+      once("the pass", word);
+      problem_.passes = passes;
+      return true;
+    }
     if (word == "no-lse") {
       once("no-lse", word);
       problem_.lse = false;
+      return true;
+    }
+    if (word == "deterministic") {
+      once("deterministic", word);
+      problem_.deterministic = true;
+      return true;
+    }
+    if (word == "dout-broadcast") {
+      once("dout-broadcast", word);
+      problem_.dout_broadcast = true;
       return true;
     }
     if (starts_with(word, "scale:")) {
@@ -330,6 +357,26 @@ Mask random_mask(Random& random, std::int64_t longest) {
   }
 }
 
+/// Fewer batches, heads, then rows, until the forward pass has no more than so many operations.
+void shrink(Problem& p, double most_flops) {
+  while (p.flops() > most_flops) {
+    if (p.B > 1) {
+      --p.B;
+    } else if (p.Hk > 1) {
+      p.H -= p.H / p.Hk;
+      --p.Hk;
+    } else if (p.H > 3) {
+      p.H = 3;
+    } else {
+      p.H = 1;
+      if (p.flops() > most_flops) {  // the shape itself: shorten queries, and keys where they must be equal
+        p.M = p.M / 2 + 1;
+        if (p.layout == Layout::packed) p.N = p.M;
+      }
+    }
+  }
+}
+
 }  // namespace
 
 KeyRange visible_keys(const Problem& problem, std::int64_t row) {
@@ -355,7 +402,12 @@ double Problem::visible_pairs() const {
 }
 
 double Problem::flops() const {
-  return 2 * static_cast<double>(B) * static_cast<double>(H) * static_cast<double>(D + Dv) * visible_pairs();
+  // Products over D and over Dv: S and O forward; S, dQ, dK and dP, dV backward.
+  const std::int64_t forward = D + Dv, backward = 3 * D + 2 * Dv;
+  const std::int64_t terms = passes == Passes::forward    ? forward
+                             : passes == Passes::backward ? backward
+                                                          : forward + backward;
+  return 2 * static_cast<double>(B) * static_cast<double>(H) * static_cast<double>(terms) * visible_pairs();
 }
 
 double Problem::bytes() const {
@@ -395,6 +447,7 @@ std::string to_string(const Problem& problem) {
     if (second != first) line.append("/").append(std::to_string(second));
   };
   if (p.out_dtype() != p.dtype) add("out-", word_of(p.dtype_out));
+  if (p.gradient_dtype() != p.dtype) add("grad-", word_of(p.dtype_gradient));
   add("B", std::to_string(p.B));
   add_sizes("H", p.H, p.Hk);
   add("M", std::to_string(p.M));
@@ -405,6 +458,9 @@ std::string to_string(const Problem& problem) {
   if (p.layout != Layout::bhsd) add(word_of(kLayouts, p.layout));
   if (p.data != Data::normal) add(word_of(kData, p.data));
   if (!p.lse) add("no-lse");
+  if (p.passes != Passes::forward) add(word_of(kPasses, p.passes));
+  if (p.dout_broadcast) add("dout-broadcast");
+  if (p.deterministic) add("deterministic");
   if (p.threads != 0) add("threads:", std::to_string(p.threads));
   if (p.seed != 1) add("seed ", std::to_string(p.seed));
   return line;
@@ -413,7 +469,8 @@ std::string to_string(const Problem& problem) {
 bool operator==(const Problem& a, const Problem& b) {
   const auto key = [](const Problem& p) {
     return std::tuple(p.dtype, p.out_dtype(), p.B, p.H, p.Hk, p.M, p.N, p.D, p.Dv, p.mask.left, p.mask.right,
-                      p.mask.alignment, p.scale, p.layout, p.data, p.lse, p.threads, p.seed);
+                      p.mask.alignment, p.scale, p.layout, p.data, p.lse, p.threads, p.seed,
+                      p.gradient_dtype(), p.deterministic, p.dout_broadcast, p.passes);
   };
   return key(a) == key(b);
 }
@@ -474,23 +531,19 @@ Problem random_problem(std::uint64_t seed) {
   p.lse = random.chance(90);
   if (random.chance(20)) p.threads = static_cast<int>(random.between(1, 3));
 
-  constexpr double kMostFlops = 2 * 15e6;  // hundreds of them run in seconds, oracle included
-  while (p.flops() > kMostFlops) {
-    if (p.B > 1) {
-      --p.B;
-    } else if (p.Hk > 1) {
-      p.H -= p.H / p.Hk;
-      --p.Hk;
-    } else if (p.H > 3) {
-      p.H = 3;
-    } else {
-      p.H = 1;
-      if (p.flops() > kMostFlops) {  // the shape itself: shorten queries, and keys where they must be equal
-        p.M = p.M / 2 + 1;
-        if (p.layout == Layout::packed) p.N = p.M;
-      }
-    }
-  }
+  shrink(p, 2 * 15e6);  // hundreds of them run in seconds, oracle included
+  return p;
+}
+
+Problem random_backward_problem(std::uint64_t seed) {
+  Problem p = random_problem(seed);
+  Random random(~seed);
+  p.dtype_out = Dtype::none;
+  p.lse = true;
+  if (random.chance(20)) p.dtype_gradient = random.pick({Dtype::float32, p.dtype});
+  p.deterministic = random.chance(40);
+  p.dout_broadcast = random.chance(10);
+  shrink(p, 2 * 6e6);
   return p;
 }
 

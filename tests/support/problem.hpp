@@ -32,6 +32,9 @@ enum class Data {
   zero_q,  // Q = 0: O is the mean of the visible V rows, LSE = ln(count)
 };
 
+/// What bench measures of a problem. Tests know by themselves which pass they run.
+enum class Passes { forward, backward, both };
+
 struct Problem {
   Dtype dtype = Dtype::float32;
   Dtype dtype_out = Dtype::none;  // none: dtype
@@ -43,9 +46,16 @@ struct Problem {
   bool lse = true;
   int threads = 0;
   std::uint64_t seed = 1;
+  Passes passes = Passes::forward;
+  // Of the backward pass alone.
+  Dtype dtype_gradient = Dtype::none;  // none: dtype
+  bool deterministic = false;
+  bool dout_broadcast = false;  // dO is one row, with stride 0 over batches, heads and queries
 
   Dtype out_dtype() const { return dtype_out == Dtype::none ? dtype : dtype_out; }
-  /// Multiply-adds counted as 2, visible (query, key) pairs only: 4 B H D pairs where Dv = D.
+  Dtype gradient_dtype() const { return dtype_gradient == Dtype::none ? dtype : dtype_gradient; }
+  /// Multiply-adds counted as 2, visible (query, key) pairs only: 4 B H D pairs where Dv = D; of backward 2.5
+  /// times as many.
   double flops() const;
   /// Visible (query, key) pairs of one head.
   double visible_pairs() const;
@@ -69,6 +79,8 @@ float scale_of(const Problem& problem);
 ///   full | causal | causal-top-left | window:L,R | window-top-left:L,R    (-1 is unbounded)
 ///   scale:0.5   bhsd | bshd | packed | padded | unaligned | broadcast   normal | large | zero-q
 ///   no-lse   threads:2   seed 7 (or seed:7)
+///   forward | backward | forward+backward
+///   grad-fp32 | grad-fp16 | grad-bf16   that of the gradients, if another    deterministic    dout-broadcast
 /// Only problems that the library's rules allow: Hk divides H, sizes are not negative, H and D are at least
 /// 1; packed needs M = N and D = Dv. Throws std::invalid_argument naming the word.
 Problem parse_problem(std::string_view text);
@@ -88,5 +100,8 @@ std::vector<NamedProblem> read_problem_file(const std::string& path);
 
 /// A random small problem that every rule allows; the same for the same seed. Sizes up to a few hundred.
 Problem random_problem(std::uint64_t seed);
+
+/// The same for the backward pass: its words in place of those that only the forward pass knows.
+Problem random_backward_problem(std::uint64_t seed);
 
 }  // namespace fa::test

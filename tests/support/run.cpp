@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
@@ -223,6 +224,103 @@ RunResult run_forward(const Problem& problem, const Inputs& inputs, Version vers
     result.got.lse.resize(rows);
     gather(lse.read().data(), flat, Dtype::float32, result.got.lse.data());
   }
+  return result;
+}
+
+BackwardRunResult run_backward(const Problem& problem, const BackwardInputs& inputs, Version version,
+                               Side side, BackwardCall call) {
+  const Problem& p = problem;
+  const PlacedBackward placed = place_backward(p);
+  const PlacedProblem& forward = placed.forward;
+  const Dtype dtype = p.dtype, dtype_gradient = p.gradient_dtype();
+
+  InputBuffer q(forward.one_buffer ? "packed q, k, v" : "q", bytes_of(forward.q, dtype));
+  InputBuffer own_k("k", forward.one_buffer ? 0 : bytes_of(forward.k, dtype));
+  InputBuffer own_v("v", forward.one_buffer ? 0 : bytes_of(forward.v, dtype));
+  InputBuffer& k = forward.one_buffer ? q : own_k;
+  InputBuffer& v = forward.one_buffer ? q : own_v;
+  InputBuffer out("out", bytes_of(forward.out, dtype)), dout("dout", bytes_of(placed.dout, dtype));
+  const std::size_t rows = inputs.lse.size();
+  InputBuffer lse("lse", rows * sizeof(float));
+  scatter(inputs.in.q.data(), forward.q, dtype, q.image());
+  scatter(inputs.in.k.data(), forward.k, dtype, k.image());
+  scatter(inputs.in.v.data(), forward.v, dtype, v.image());
+  scatter(inputs.out.data(), forward.out, dtype, out.image());
+  scatter(inputs.dout.data(), placed.dout, dtype, dout.image());
+  if (rows > 0) std::memcpy(lse.image(), inputs.lse.data(), rows * sizeof(float));
+  for (InputBuffer* buffer : {&q, &own_k, &own_v, &out, &dout}) buffer->place(side, misalignment(p, dtype));
+  lse.place(side, misalignment(p, Dtype::float32));
+
+  const bool one = placed.one_gradient_buffer;
+  const std::size_t shift = misalignment(p, dtype_gradient);
+  OutputBuffer dq(one ? "packed dq, dk, dv" : "dq", side, bytes_of(placed.dq, dtype_gradient), shift);
+  OutputBuffer own_dk("dk", side, one ? 0 : bytes_of(placed.dk, dtype_gradient), shift);
+  OutputBuffer own_dv("dv", side, one ? 0 : bytes_of(placed.dv, dtype_gradient), shift);
+  OutputBuffer& dk = one ? dq : own_dk;
+  OutputBuffer& dv = one ? dq : own_dv;
+
+  const bool supply_workspace = (p.seed & 1) != 0, own_stream = (p.seed & 2) != 0,
+             use_null = (p.seed & 4) != 0;
+  const auto tensor = [&](void* data, const Placed& at, Dtype of) {
+    return c_tensor(use_null && at.elements == 0 ? nullptr : data, at, of);
+  };
+  fa_backward_args args;
+  detail::check(fa_backward_args_init(&args, sizeof args));
+  args.q = tensor(q.data(), forward.q, dtype);
+  args.k = tensor(k.data(), forward.k, dtype);
+  args.v = tensor(v.data(), forward.v, dtype);
+  args.out = tensor(out.data(), forward.out, dtype);
+  args.dout = tensor(dout.data(), placed.dout, dtype);
+  args.dq = tensor(dq.data(), placed.dq, dtype_gradient);
+  args.dk = tensor(dk.data(), placed.dk, dtype_gradient);
+  args.dv = tensor(dv.data(), placed.dv, dtype_gradient);
+  args.lse = use_null && rows == 0 ? nullptr : static_cast<const float*>(lse.data());
+  set_options(args, p);
+
+  std::optional<OutputBuffer> workspace;
+  if (supply_workspace) {
+    std::size_t bytes = 0;
+    detail::check(fa_backward_workspace_size(&args, static_cast<fa_version>(version), &bytes));
+    workspace.emplace("workspace", side, bytes, std::size_t{0});
+    args.workspace = workspace->data();
+    args.workspace_size = bytes;
+  }
+
+  const Queue queue(side, own_stream);
+  queue.wait();
+  const auto damage = [&] {
+    std::string text;
+    for (const InputBuffer* buffer : {&q, &own_k, &own_v, &out, &dout, &lse}) text += buffer->damage();
+    for (const OutputBuffer* buffer : {&dq, &own_dk, &own_dv}) text += buffer->guard_damage();
+    if (workspace) text += workspace->guard_damage();
+    return text;
+  };
+  try {
+    detail::check(call(&args, static_cast<fa_version>(version), queue.stream()));
+  } catch (const Error& error) {
+    if (error.status() == FA_CUDA_ERROR || !prefill) throw;  // as in run_forward
+    queue.wait();
+    std::string text = damage();
+    for (const OutputBuffer* buffer : {&dq, &own_dk, &own_dv}) text += buffer->written(buffer->read());
+    if (workspace) text += workspace->written(workspace->read());
+    if (text.empty()) throw;
+    throw std::logic_error(to_string(p) + "\nrefused (" + error.what() + "), but wrote:\n" + text);
+  }
+  queue.wait();
+
+  BackwardRunResult result;
+  result.got.dq.resize(inputs.in.q.size());
+  result.got.dk.resize(inputs.in.k.size());
+  result.got.dv.resize(inputs.in.v.size());
+  std::vector<std::byte> dq_bytes = dq.read(), dk_bytes = own_dk.read(), dv_bytes = own_dv.read();
+  const auto take = [&](std::vector<std::byte>& bytes, const Placed& at, std::vector<float>& to) {
+    gather(bytes.data(), at, dtype_gradient, to.data());
+    fill_elements(bytes.data(), at, dtype_gradient, kUnset);
+  };
+  take(dq_bytes, placed.dq, result.got.dq);
+  take(one ? dq_bytes : dk_bytes, placed.dk, result.got.dk);
+  take(one ? dq_bytes : dv_bytes, placed.dv, result.got.dv);
+  result.guard_damage = damage() + dq.written(dq_bytes) + own_dk.written(dk_bytes) + own_dv.written(dv_bytes);
   return result;
 }
 

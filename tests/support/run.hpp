@@ -30,6 +30,15 @@ using ForwardCall = fa_status (*)(const fa_forward_args* args, fa_version versio
 RunResult run_forward(const Problem& problem, const Inputs& inputs, Version version, Side side,
                       ForwardCall call);
 
+/// The same of the backward pass: gradients come back contiguous, in logical order, as fp32.
+struct BackwardRunResult {
+  Gradients<float> got;
+  std::string guard_damage;  // what was written outside dq, dk, dv and workspace, or in their gaps
+};
+using BackwardCall = fa_status (*)(const fa_backward_args* args, fa_version version, Stream stream);
+BackwardRunResult run_backward(const Problem& problem, const BackwardInputs& inputs, Version version,
+                               Side side, BackwardCall call = fa_backward);
+
 /// Off under --no-prefill (initcheck counts a memset as initialisation). Gaps of outputs are then not
 /// checked.
 extern bool prefill;

@@ -1,4 +1,5 @@
-# ncu_json.awk on a made-up raw page of two kernels: units, quoted commas, missing numbers, sums.
+# ncu_json.awk on a made-up raw page of two kernels: units, quoted commas, missing numbers, sums. source_json.awk on a
+# made-up source page of two kernels.
 cmake_minimum_required(VERSION 3.25)
 
 string(JOIN " " aliases
@@ -11,7 +12,8 @@ string(JOIN " " aliases
        fma_pipe_pct=sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active|sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active
        absent=no__such_metric)
 execute_process(
-  COMMAND awk -v "aliases=${aliases}" -f "${CMAKE_CURRENT_LIST_DIR}/../ncu_json.awk" "${CMAKE_CURRENT_LIST_DIR}/raw.csv"
+  COMMAND awk -v "aliases=${aliases}" -f "${CMAKE_CURRENT_LIST_DIR}/../csv.awk" -f
+          "${CMAKE_CURRENT_LIST_DIR}/../ncu_json.awk" "${CMAKE_CURRENT_LIST_DIR}/raw.csv"
   OUTPUT_VARIABLE body RESULT_VARIABLE status)
 if(NOT status EQUAL 0)
   message(FATAL_ERROR "ncu_json.awk ended with ${status}")
@@ -59,8 +61,31 @@ absent(sum registers_per_thread)
 
 file(WRITE "${WORK_DIR}/empty.csv" "==ERROR== nothing was profiled\n")
 execute_process(
-  COMMAND awk -v "aliases=${aliases}" -f "${CMAKE_CURRENT_LIST_DIR}/../ncu_json.awk" "${WORK_DIR}/empty.csv"
+  COMMAND awk -v "aliases=${aliases}" -f "${CMAKE_CURRENT_LIST_DIR}/../csv.awk" -f
+          "${CMAKE_CURRENT_LIST_DIR}/../ncu_json.awk" "${WORK_DIR}/empty.csv"
   OUTPUT_VARIABLE body RESULT_VARIABLE status)
 if(status EQUAL 0)
   message(FATAL_ERROR "a page without kernels passed")
+endif()
+
+execute_process(
+  COMMAND awk -f "${CMAKE_CURRENT_LIST_DIR}/../csv.awk" -f "${CMAKE_CURRENT_LIST_DIR}/../source_json.awk"
+          "${CMAKE_CURRENT_LIST_DIR}/source.csv"
+  OUTPUT_VARIABLE body RESULT_VARIABLE status)
+if(NOT status EQUAL 0)
+  message(FATAL_ERROR "source_json.awk ended with ${status}")
+endif()
+set(json "{${body}}")
+expect(4 shared_loads instructions)
+expect(1610 shared_loads executed)
+expect(3000 shared_loads wavefronts)
+expect(2500 shared_loads least_wavefronts)
+expect(128 shared_stores wavefronts)
+expect(0.5 shared_stores excess_per_wavefront)
+execute_process(
+  COMMAND awk -f "${CMAKE_CURRENT_LIST_DIR}/../csv.awk" -f "${CMAKE_CURRENT_LIST_DIR}/../source_json.awk"
+          "${CMAKE_CURRENT_LIST_DIR}/raw.csv"
+  OUTPUT_VARIABLE body RESULT_VARIABLE status)
+if(status EQUAL 0)
+  message(FATAL_ERROR "a page without the columns of shared memory passed")
 endif()

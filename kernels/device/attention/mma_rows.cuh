@@ -214,15 +214,16 @@ struct MmaRows {
   }
 
   /// After finish(). Through the warp's own rows of a swizzled tile, so that 16 bytes leave at a time;
-  /// straight from registers where out has another type or rows that are not aligned.
-  __device__ void write_output(const ForwardParams& p, Dtype dtype_out, int b, int h, int query0,
-                               T* sRows) const {
+  /// straight from registers where out has another type, rows that are not aligned, or no whole chunks: a Dv
+  /// that is no multiple of 8.
+  __device__ void write_output(const ForwardParams& p, Dtype dtype_out, int b, int h, int query0, T* sRows,
+                               bool whole_chunks = true) const {
     using Layout = Swizzle<Config::kHeadDim>;
     const int64_t stride = p.out_stride.seq;
     const int64_t first = b * p.out_stride.batch + h * p.out_stride.head + query0 * stride;
     const uintptr_t address =
         reinterpret_cast<uintptr_t>(p.out) | static_cast<uintptr_t>(first | stride) * sizeof(T);
-    if (dtype_out != dtype_of<T> || address % 16 != 0 || p.Dv % 8 != 0) {
+    if (dtype_out != dtype_of<T> || address % 16 != 0 || !whole_chunks) {
 #pragma unroll
       for (int i = 0; i < kRowBlocks; ++i) {
 #pragma unroll

@@ -3,7 +3,10 @@
 
 #include <cuda_runtime.h>
 
+#include <cstdint>
+
 #include "kernels/params.hpp"
+#include "kernels/tile_order.hpp"
 
 namespace fa::internal {
 
@@ -23,16 +26,39 @@ __device__ inline QueryTile longest_first(const ForwardParams& p) {
   return {(query_tiles - 1 - block / heads) * kBlockM, block % heads / p.H, block % heads % p.H};
 }
 
-/// The same, group_heads heads at a time: the keys and values that running blocks read are those of one
-/// group, or of two, and stay in L2.
+/// The upper half of a b.
+__host__ __device__ inline uint32_t multiply_high(uint32_t a, uint32_t b) {
+#ifdef __CUDA_ARCH__
+  return __umulhi(a, b);
+#else
+  return static_cast<uint32_t>(uint64_t{a} * b >> 32);
+#endif
+}
+
+/// n / d, rounded down, for 0 <= n < 2^31.
+__host__ __device__ inline int divide(int n, const Divisor& d) {
+  const uint32_t high = multiply_high(static_cast<uint32_t>(n), d.multiplier) >> d.shift;
+  return d.multiplier == 0 ? n : static_cast<int>(high);
+}
+
+struct GroupedQueryTile {
+  int query0;  // its first query
+  int b, h;
+  int key_head;
+};
+
+/// longest_first, some heads at a time (TileOrder): the keys and values that running blocks read are those of
+/// one group, or of two.
 template <int kBlockM>
-__device__ inline QueryTile longest_first_in_groups(const ForwardParams& p, int group_heads) {
-  const int query_tiles = (p.M + kBlockM - 1) / kBlockM;
-  const int group = static_cast<int>(blockIdx.x) / (group_heads * query_tiles);
-  const int block = static_cast<int>(blockIdx.x) % (group_heads * query_tiles);
-  const int heads = min(group_heads, p.B * p.H - group * group_heads);  // the last group may be smaller
-  const int head = group * group_heads + block % heads;
-  return {(query_tiles - 1 - block / heads) * kBlockM, head / p.H, head % p.H};
+__host__ __device__ inline GroupedQueryTile longest_first_in_groups(const TileOrder& order, int block) {
+  const int group = divide(block, order.group_tiles);
+  const int in_group = block - group * order.group_tiles.value;
+  const Divisor heads = group == order.last_group ? order.last_group_heads : order.group_heads;
+  const int tile = divide(in_group, heads);
+  const int head = group * order.group_heads.value + in_group - tile * heads.value;
+  const int b = divide(head, order.H);
+  const int h = head - b * order.H.value;
+  return {(order.query_tiles - 1 - tile) * kBlockM, b, h, divide(h, order.heads_per_key_head)};
 }
 
 }  // namespace fa::internal

@@ -14,6 +14,14 @@ __device__ inline void cp_async_16_or_zero(uint32_t shared, const void* global, 
                : "memory");
 }
 
+/// The same of kBytes, 4 or 8, by way of L1: a copy past L1 has 16. Both addresses are multiples of kBytes.
+template <int kBytes>
+__device__ inline void cp_async_or_zero(uint32_t shared, const void* global, bool copies) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared), "l"(global), "n"(kBytes),
+               "r"(copies ? kBytes : 0)
+               : "memory");
+}
+
 /// Makes one group of the copies that the thread has started since its last.
 __device__ inline void cp_async_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");

@@ -7,12 +7,12 @@ namespace fa::internal {
 
 /// sTile[r][d] = gRows[(first + r) * stride + d] as fp32, and zero beyond `rows` or `head_dim`, so that a
 /// tail adds nothing to a product. Neighbouring threads read neighbouring features: coalesced for any stride,
-/// and right for any alignment.
-template <int kRows, int kHeadDim, int kThreads, class T>
+/// and right for any alignment. kUnroll loads are under way at a time.
+template <int kRows, int kHeadDim, int kThreads, int kUnroll = 2, class T>
 __device__ void copy_rows(float (&sTile)[kRows][kHeadDim], const T* gRows, int64_t stride, int first,
                           int rows, int head_dim) {
   static_assert(kRows * kHeadDim % kThreads == 0);  // a number of trips that the compiler knows
-#pragma unroll 2
+#pragma unroll kUnroll
   for (int n = 0; n < kRows * kHeadDim / kThreads; ++n) {
     const int i = n * kThreads + static_cast<int>(threadIdx.x);
     const int r = i / kHeadDim;

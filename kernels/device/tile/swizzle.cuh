@@ -29,10 +29,9 @@ struct Swizzle {
 
 /// A lane's row addresses for ldmatrix: of the 16 x 16 block in row block i and column block k. The XOR falls
 /// on address bits that are a lane's own, so that kPeriod / 2 addresses and constant offsets make all of
-/// them.
-template <int kHeadDim>
+/// them. Layout: Swizzle, or one with another offset of chunks.
+template <int kHeadDim, class Layout = Swizzle<kHeadDim>>
 class LaneRows {
-  using Layout = Swizzle<kHeadDim>;
   uint32_t first_;
 
  public:
@@ -48,9 +47,8 @@ class LaneRows {
 
 /// Starts copying kRows rows of D features into a swizzled tile; rows from `rows` on and features from D on
 /// become zeros. Rows are aligned to 16 bytes, and D is a multiple of 8. gRows is the tile's first row.
-template <int kRows, int kHeadDim, int kThreads, class T>
+template <int kRows, int kHeadDim, int kThreads, class Layout = Swizzle<kHeadDim>, class T>
 __device__ void load_tile_async(uint32_t tile, const T* gRows, int64_t stride, int rows, int D) {
-  using Layout = Swizzle<kHeadDim>;
   constexpr int kThreadsPerRow = Layout::kPeriod;
   constexpr int kRowsAtOnce = kThreads / kThreadsPerRow;
   static_assert(kRows % kRowsAtOnce == 0 && kRowsAtOnce % 8 == 0);
@@ -64,6 +62,33 @@ __device__ void load_tile_async(uint32_t tile, const T* gRows, int64_t stride, i
     for (int c = 0; c < Layout::kChunks; c += kThreadsPerRow) {
       const bool inside = row + r < rows && (chunk + c) * 8 < D;
       ptx::cp_async_16_or_zero(to + r * Layout::kRowBytes + c * 16, from + c * 8, inside);
+    }
+    from += kRowsAtOnce * stride;
+  }
+}
+
+/// The same of rows aligned to kPieceBytes, 4 or 8, where D is a multiple of their elements: two threads a
+/// chunk, half of it each.
+template <int kPieceBytes, int kRows, int kHeadDim, int kThreads, class Layout = Swizzle<kHeadDim>, class T>
+__device__ void load_tile_in_pieces_async(uint32_t tile, const T* gRows, int64_t stride, int rows, int D) {
+  constexpr int kPiece = kPieceBytes / sizeof(T);  // elements
+  constexpr int kThreadsPerRow = 2 * Layout::kPeriod;
+  constexpr int kRowsAtOnce = kThreads / kThreadsPerRow;
+  static_assert(kRows % kRowsAtOnce == 0 && kRowsAtOnce % 8 == 0);
+  const int row = static_cast<int>(threadIdx.x) / kThreadsPerRow;
+  const int half = static_cast<int>(threadIdx.x) % kThreadsPerRow;
+  const uint32_t to = tile + Layout::offset(row, half / 2) + half % 2 * 8;
+  const T* from = gRows + row * stride + half * 4;
+#pragma unroll
+  for (int r = 0; r < kRows; r += kRowsAtOnce) {
+#pragma unroll
+    for (int c = 0; c < 2 * Layout::kChunks; c += kThreadsPerRow) {
+#pragma unroll
+      for (int e = 0; e < 4; e += kPiece) {
+        const bool inside = row + r < rows && (half + c) * 4 + e < D;
+        ptx::cp_async_or_zero<kPieceBytes>(to + r * Layout::kRowBytes + c * 8 + e * sizeof(T),
+                                           from + c * 4 + e, inside);
+      }
     }
     from += kRowsAtOnce * stride;
   }

@@ -1,0 +1,92 @@
+#include "kernels/v8_hopper/launch.hpp"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <algorithm>
+
+#include "kernels/reject.hpp"
+#include "kernels/v8_hopper/launch.cuh"
+#include "kernels/v8_hopper/tensor_maps.hpp"
+
+namespace fa::internal::v8 {
+namespace {
+
+// Calls f with the Tiles of the type and of the next head dimensions that hold D and Dv.
+template <class T, class F>
+auto with_head_dims(int64_t D, int64_t Dv, F f) {
+  const int64_t head_dim = std::max(D, Dv);
+  if (head_dim <= 64) return f(Tiles<T, 64, 64>{});
+  if (head_dim <= 128) return f(Tiles<T, 128, 128>{});
+  if (head_dim <= 192 && Dv <= 128) return f(Tiles<T, 192, 128>{});
+  if (head_dim <= 192) return f(Tiles<T, 192, 192>{});
+  return f(Tiles<T, 256, 256>{});
+}
+
+template <class F>
+auto with_tiles(Dtype dtype, int64_t D, int64_t Dv, F f) {
+  if (dtype == Dtype::float16) return with_head_dims<__half>(D, Dv, f);
+  return with_head_dims<__nv_bfloat16>(D, Dv, f);
+}
+
+template <class Tiles>
+constexpr int kLargestSharedBytes = std::max(kSharedBytes<typename Tiles::Large>,
+                                             kSharedBytes<typename Tiles::Small>);
+
+// What a tensor map cannot say of a tensor [B, heads, rows, features].
+std::string reject_strides(const char* name, const Strides& stride, int64_t B, int64_t heads, int64_t rows) {
+  constexpr int64_t kLargest = int64_t{1} << 39;  // elements: 2^40 bytes
+  if (rows == 0) return "";
+  const struct {
+    const char* dimension;
+    int64_t stride, size;
+  } strides[] = {{"batch", stride.batch, B}, {"head", stride.head, heads}, {"sequence", stride.seq, rows}};
+  for (const auto& [dimension, elements, size] : strides) {
+    if (size <= 1) continue;
+    if (elements == 0 || elements >= kLargest) {
+      return std::string("copies by tensor map, which takes no ") + dimension + " stride of " +
+             std::to_string(elements) + " (" + name + ")";
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string reject_forward(const ForwardProblem& problem, const DeviceProperties& device) {
+  if (encode_tiled() == nullptr) return "needs a driver for CUDA 12.0 or later";
+  const int64_t head_dim = std::max(problem.D, problem.Dv);
+  if (head_dim > 256) {
+    return "takes D and Dv up to 256, but D = " + std::to_string(problem.D) +
+           " and Dv = " + std::to_string(problem.Dv);
+  }
+  if (!(problem.scale > 0)) return "takes a scale above 0, but scale = " + std::to_string(problem.scale);
+  if (problem.dtype_out != problem.dtype) return "writes out in the type of q, k and v alone";
+  std::string reason = reject_unaligned(problem);
+  if (reason.empty() && problem.out_alignment < 16) {
+    reason = "needs rows aligned to 16 bytes, but rows of out are aligned to " +
+             std::to_string(problem.out_alignment);
+  }
+  if (reason.empty()) reason = reject_strides("q", problem.q, problem.B, problem.H, problem.M);
+  if (reason.empty()) reason = reject_strides("k", problem.k, problem.B, problem.Hk, problem.N);
+  if (reason.empty()) reason = reject_strides("v", problem.v, problem.B, problem.Hk, problem.N);
+  if (reason.empty()) reason = reject_strides("out", problem.out, problem.B, problem.H, problem.M);
+  if (!reason.empty()) return reason;
+  return with_tiles(problem.dtype, problem.D, problem.Dv, [&](auto tiles) {
+    using Tiles = decltype(tiles);
+    const std::string too_large = reject_shared_memory(kLargestSharedBytes<Tiles>, device);
+    return too_large.empty() ? reject_grid(problem, Tiles::Small::kBlockM) : too_large;
+  });
+}
+
+int prepare_forward(const ForwardProblem& problem, const DeviceProperties& device) {
+  return with_tiles(problem.dtype, problem.D, problem.Dv,
+                    [&](auto tiles) { return prepare<decltype(tiles)>(device); });
+}
+
+int launch_forward(const ForwardParams& params, const LaunchContext& context, Dtype dtype_in, Dtype) {
+  return with_tiles(dtype_in, params.D, params.Dv,
+                    [&](auto tiles) { return launch<decltype(tiles)>(params, dtype_in, context); });
+}
+
+}  // namespace fa::internal::v8

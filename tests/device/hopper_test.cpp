@@ -1,0 +1,356 @@
+/// The Hopper blocks on a device: the copy engine's boxes, barriers, the ring of stages, wgmma on tiles that
+/// the copy engine loaded; and V8's walk over query tiles, whose numbers are checked on the host too.
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <random>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "tests/device/hopper/launch.hpp"
+
+namespace fa::test {
+namespace {
+
+using hopper::Corner;
+using hopper::kFeatures;
+using hopper::kItemRows;
+using hopper::kProductRows;
+using hopper::kReaders;
+using hopper::Rounds;
+using hopper::Tensor;
+using hopper::Visit;
+using internal::ForwardParams;
+
+constexpr int kBoxColumns = 64;
+
+// Empty: there is one.
+std::string no_hopper_device() {
+  int major = 0;
+  const bool found = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) == cudaSuccess;
+  cudaGetLastError();
+  if (!found) return "skipped: no CUDA device";
+  return major == 9 ? "" : "skipped: the device's compute capability is not 9.0";
+}
+
+class Hopper : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string reason = no_hopper_device(); !reason.empty()) GTEST_SKIP() << reason;
+  }
+};
+
+// ---- copies ------------------------------------------------------------------------------------------
+
+struct Shape {
+  int B, heads, rows, features;
+};
+
+int64_t offset(const Tensor& t, int b, int head, int row, int feature) {
+  return b * t.stride.batch + head * t.stride.head + row * t.stride.seq + feature;
+}
+
+/// Rows of `pitch` elements and gaps between heads and batches; each element of the memory has its own bits.
+Tensor numbered(const Shape& shape, int pitch) {
+  Tensor t = {{}, {}, shape.B, shape.heads, shape.rows, shape.features};
+  t.stride.seq = pitch;
+  t.stride.head = t.stride.seq * shape.rows + 24;
+  t.stride.batch = t.stride.head * shape.heads + 40;
+  t.memory.resize(static_cast<size_t>(t.stride.batch * shape.B));
+  for (size_t i = 0; i < t.memory.size(); ++i) t.memory[i] = static_cast<uint16_t>(1 + i % 65521);
+  return t;
+}
+
+struct BoxCase {
+  Shape shape;
+  int pitch, box_rows;
+  Corner corner;
+};
+
+// Rows of any length. Boxes inside, beyond the last row, beyond the last feature, beyond both, and outside
+// altogether.
+constexpr BoxCase kBoxes[] = {
+    {{1, 1, 64, 64}, 64, 64, {0, 0, 0, 0}},       {{1, 2, 70, 61}, 64, 64, {0, 0, 1, 0}},
+    {{2, 2, 70, 251}, 256, 64, {192, 64, 1, 1}},  {{2, 3, 200, 128}, 128, 128, {64, 64, 2, 1}},
+    {{2, 3, 150, 64}, 64, 128, {0, 128, 1, 1}},   {{2, 3, 193, 72}, 80, 192, {64, 192, 2, 0}},
+    {{2, 3, 100, 40}, 48, 112, {0, 0, 1, 1}},     {{2, 3, 77, 104}, 104, 80, {64, 0, 0, 1}},
+    {{1, 2, 130, 200}, 208, 64, {192, 64, 1, 0}}, {{1, 2, 90, 8}, 8, 64, {0, 64, 0, 0}},
+    {{1, 2, 64, 72}, 72, 64, {64, 64, 1, 0}},     {{1, 2, 64, 64}, 64, 64, {64, 0, 1, 0}},
+};
+
+TEST_F(Hopper, ALoadFillsItsBoxWithZerosBeyondTheTensor) {
+  for (const auto& [shape, pitch, box_rows, corner] : kBoxes) {
+    SCOPED_TRACE("rows " + std::to_string(shape.rows) + ", features " + std::to_string(shape.features) +
+                 ", box at row " + std::to_string(corner.row) + ", column " + std::to_string(corner.column));
+    const Tensor t = numbered(shape, pitch);
+    const std::vector<uint16_t> shown = hopper::load_box(t, box_rows, corner);
+    for (int r = 0; r < hopper::kShownRows; ++r) {
+      for (int c = 0; c < kBoxColumns; ++c) {
+        const int row = corner.row + r, column = corner.column + c;
+        uint16_t want = 0xffff;
+        if (r < box_rows) want = 0;
+        if (r < box_rows && row < t.rows && column < t.features) {
+          want = t.memory[static_cast<size_t>(offset(t, corner.batch, corner.head, row, column))];
+        }
+        ASSERT_EQ(shown[static_cast<size_t>(r * kBoxColumns + c)], want) << "row " << r << ", column " << c;
+      }
+    }
+  }
+}
+
+// A dimension of one index takes no step, whatever its stride.
+TEST_F(Hopper, AMapTakesAnyStrideOfOneIndex) {
+  for (const int64_t stride : {int64_t{0}, int64_t{3}, int64_t{1} << 50}) {
+    Tensor t = numbered({1, 1, 1, 64}, 64);
+    t.stride = {stride, stride, stride};
+    const std::vector<uint16_t> shown = hopper::load_box(t, 64, {0, 0, 0, 0});
+    EXPECT_TRUE(std::equal(t.memory.begin(), t.memory.begin() + kBoxColumns, shown.begin()));
+    EXPECT_EQ(shown[kBoxColumns], 0);
+  }
+}
+
+TEST_F(Hopper, AStoreStopsAtTheTensorsEnd) {
+  for (const auto& [shape, pitch, box_rows, corner] : kBoxes) {
+    SCOPED_TRACE("rows " + std::to_string(shape.rows) + ", features " + std::to_string(shape.features) +
+                 ", box at row " + std::to_string(corner.row) + ", column " + std::to_string(corner.column));
+    Tensor t = numbered(shape, pitch);
+    std::vector<uint16_t> values(static_cast<size_t>(box_rows * kBoxColumns));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<uint16_t>(20000 + i);
+    const std::vector<uint16_t> got = hopper::store_box(t, box_rows, corner, values);
+    for (int r = 0; r < box_rows && corner.row + r < t.rows; ++r) {
+      for (int c = 0; c < kBoxColumns && corner.column + c < t.features; ++c) {
+        const int64_t at = offset(t, corner.batch, corner.head, corner.row + r, corner.column + c);
+        t.memory[static_cast<size_t>(at)] = values[static_cast<size_t>(r * kBoxColumns + c)];
+      }
+    }
+    for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], t.memory[i]) << "element " << i;
+  }
+}
+
+// ---- barriers ----------------------------------------------------------------------------------------
+
+TEST_F(Hopper, APhaseEndsAfterItsArrivalsAndTheirBytes) {
+  EXPECT_EQ(hopper::phases(), (std::vector<int>{1, 0, 0, 1, 0, 0, 1, 0}));
+}
+
+TEST_F(Hopper, ARingKeepsItsOrder) {
+  constexpr int kItems = 1000;
+  const std::vector<uint16_t> read = hopper::exchange(kItems);
+  for (int reader = 0; reader < kReaders; ++reader) {
+    for (int n = 0; n < kItems * kItemRows; ++n) {
+      ASSERT_EQ(read[static_cast<size_t>(reader * kItems * kItemRows + n)], n) << "reader " << reader;
+    }
+  }
+}
+
+TEST_F(Hopper, WarpgroupsTakeTurns) {
+  constexpr int kTurns = 200;
+  for (const int warpgroups : {2, 3}) {
+    const std::vector<int> order = hopper::take_turns(warpgroups, kTurns);
+    for (int i = 0; i < warpgroups * kTurns; ++i) {
+      ASSERT_EQ(order[static_cast<size_t>(i)], i % warpgroups) << "turn " << i << " of " << warpgroups;
+    }
+  }
+}
+
+// ---- products ----------------------------------------------------------------------------------------
+
+/// A matrix of small integers, whose products and sums are exact in every type.
+struct Integers {
+  std::vector<int> values;
+  std::vector<uint16_t> bits;
+
+  Integers(Dtype dtype, int rows, int columns, unsigned seed) {
+    std::mt19937 random(seed);
+    for (int i = 0; i < rows * columns; ++i) {
+      const int x = static_cast<int>(random() % 9) - 4;
+      values.push_back(x);
+      const auto value = static_cast<float>(x);
+      bits.push_back(dtype == Dtype::float16 ? half(value).bits : bfloat16(value).bits);
+    }
+  }
+};
+
+class HopperProducts : public testing::TestWithParam<std::tuple<Dtype, int>> {
+ protected:
+  void SetUp() override {
+    if (const std::string reason = no_hopper_device(); !reason.empty()) GTEST_SKIP() << reason;
+  }
+};
+
+class HopperScores : public HopperProducts {};
+class HopperOutput : public HopperProducts {};
+
+TEST_P(HopperScores, AreTheHosts) {
+  const auto [dtype, keys] = GetParam();
+  const Integers q(dtype, kProductRows, kFeatures, 1), k(dtype, keys, kFeatures, 2);
+  const std::vector<float> got = hopper::scores(dtype, keys, q.bits, k.bits);
+  for (int row = 0; row < kProductRows; ++row) {
+    for (int key = 0; key < keys; ++key) {
+      int want = 0;
+      for (int d = 0; d < kFeatures; ++d) {
+        want += q.values[static_cast<size_t>(row * kFeatures + d)] *
+                k.values[static_cast<size_t>(key * kFeatures + d)];
+      }
+      ASSERT_EQ(got[static_cast<size_t>(row * keys + key)], static_cast<float>(want))
+          << "row " << row << ", key " << key;
+    }
+  }
+}
+
+TEST_P(HopperOutput, IsTheHosts) {
+  const auto [dtype, features] = GetParam();
+  const int keys = hopper::keys_beside(features);
+  const Integers p(dtype, kProductRows, keys, 3), v(dtype, keys, features, 4);
+  const std::vector<float> got = hopper::output(dtype, features, p.bits, v.bits);
+  for (int row = 0; row < kProductRows; ++row) {
+    for (int d = 0; d < features; ++d) {
+      int want = 3;
+      for (int key = 0; key < keys; ++key) {
+        want += p.values[static_cast<size_t>(row * keys + key)] *
+                v.values[static_cast<size_t>(key * features + d)];
+      }
+      ASSERT_EQ(got[static_cast<size_t>(row * features + d)], static_cast<float>(want))
+          << "row " << row << ", feature " << d;
+    }
+  }
+}
+
+std::string product_name(const testing::TestParamInfo<std::tuple<Dtype, int>>& of) {
+  return std::string(name_of(std::get<0>(of.param))) + "_n" + std::to_string(std::get<1>(of.param));
+}
+
+INSTANTIATE_TEST_SUITE_P(Widths, HopperScores,
+                         testing::Combine(testing::Values(Dtype::float16, Dtype::bfloat16),
+                                          testing::Values(80, 112, 128)),
+                         product_name);
+INSTANTIATE_TEST_SUITE_P(Widths, HopperOutput,
+                         testing::Combine(testing::Values(Dtype::float16, Dtype::bfloat16),
+                                          testing::Values(64, 128, 192, 256)),
+                         product_name);
+
+// ---- V8's order of query tiles -----------------------------------------------------------------------
+
+struct Walked {
+  int B, H, M, block_m, blocks;
+};
+
+std::string text(const Walked& w) {
+  return "B" + std::to_string(w.B) + " H" + std::to_string(w.H) + " M" + std::to_string(w.M) + ", tiles of " +
+         std::to_string(w.block_m) + ", " + std::to_string(w.blocks) + " blocks";
+}
+
+std::vector<Walked> walks() {
+  std::vector<Walked> all;
+  for (const int block_m : {128, 192}) {
+    for (const int blocks : {1, 2, 7, 132}) {
+      for (const auto& [B, H, M] : {std::tuple{1, 1, 1},
+                                    {1, 1, 5000},
+                                    {1, 7, 129},
+                                    {3, 5, 1000},
+                                    {5, 1, 777},
+                                    {3, 37, 2049},
+                                    {1, 131, 385},
+                                    {7, 19, 100},
+                                    {1, 3, 40000},
+                                    {1, 32, 20480},
+                                    {2, 16, 12288}}) {
+        all.push_back({B, H, M, block_m, blocks});
+      }
+    }
+  }
+  return all;
+}
+
+ForwardParams params_of(const Walked& w) {
+  ForwardParams p = {};
+  p.B = w.B, p.H = w.H, p.Hk = w.H, p.group = 1, p.M = w.M, p.N = w.M;
+  p.window_lo = -w.M, p.window_hi = w.M;
+  return p;
+}
+
+// What the walk is to do, by division: round after round, forth and back over the blocks; in a group of heads
+// the last tile of each head comes first.
+std::vector<std::vector<Visit>> expected_walk(const Walked& w) {
+  const Rounds order = hopper::make_rounds(params_of(w), w.block_m, w.blocks);
+  std::vector<std::vector<Visit>> visits(static_cast<size_t>(w.blocks));
+  for (int round = 0; round < order.groups * order.rounds; ++round) {
+    const int group = round / order.rounds;
+    const int heads = group + 1 == order.groups ? order.last_group_heads : order.group_heads;
+    for (int block = 0; block < w.blocks; ++block) {
+      const int place = round % 2 == 0 ? block : w.blocks - 1 - block;
+      const int i = round % order.rounds * w.blocks + place;
+      const int tile = i / heads;
+      if (tile >= order.query_tiles) continue;
+      const int head = group * order.group_heads + i % heads;
+      visits[static_cast<size_t>(block)].push_back(
+          {(order.query_tiles - 1 - tile) * w.block_m, head / w.H, head % w.H});
+    }
+  }
+  return visits;
+}
+
+void expect_every_tile_once(const Walked& w, const std::vector<std::vector<Visit>>& visits) {
+  std::set<std::tuple<int, int, int>> taken;
+  for (const std::vector<Visit>& of_block : visits) {
+    for (const auto& [query0, b, h] : of_block) {
+      ASSERT_TRUE(query0 % w.block_m == 0 && query0 >= 0 && query0 < w.M) << query0;
+      ASSERT_TRUE(b >= 0 && b < w.B && h >= 0 && h < w.H) << b << ", " << h;
+      ASSERT_TRUE(taken.emplace(query0, b, h).second) << query0 << " of " << b << ", " << h << " comes twice";
+    }
+  }
+  const size_t query_tiles = static_cast<size_t>((w.M + w.block_m - 1) / w.block_m);
+  EXPECT_EQ(taken.size(), query_tiles * static_cast<size_t>(w.B * w.H));
+}
+
+TEST(RoundOrder, TakesEveryTileOnce) {
+  int several_groups = 0, smaller_last_groups = 0, several_rounds = 0;
+  for (const Walked& w : walks()) {
+    SCOPED_TRACE(text(w));
+    expect_every_tile_once(w, expected_walk(w));
+    const Rounds order = hopper::make_rounds(params_of(w), w.block_m, w.blocks);
+    several_groups += order.groups > 1;
+    smaller_last_groups += order.last_group_heads < order.group_heads;
+    several_rounds += order.rounds > 1;
+  }
+  EXPECT_GE(several_groups, 8);
+  EXPECT_GE(smaller_last_groups, 4);
+  EXPECT_GE(several_rounds, 8);
+}
+
+// Below a diagonal, where a tile's cost grows with its place: no block of an H200's 132 has more than one
+// longest tile above the mean.
+TEST(RoundOrder, SharesTheWork) {
+  for (const Walked& w : walks()) {
+    if (w.blocks != 132) continue;
+    SCOPED_TRACE(text(w));
+    int64_t all = 0, most = 0;
+    for (const std::vector<Visit>& of_block : expected_walk(w)) {
+      int64_t cost = 0;
+      for (const Visit& visit : of_block) cost += visit.query0 / w.block_m + 1;
+      all += cost;
+      most = std::max(most, cost);
+    }
+    const int64_t longest = (w.M + w.block_m - 1) / w.block_m;
+    EXPECT_LE(most, all / w.blocks + longest);
+  }
+}
+
+TEST_F(Hopper, ABlockWalksItsTilesInOrder) {
+  for (const Walked& w : walks()) {
+    SCOPED_TRACE(text(w));
+    const std::vector<std::vector<Visit>> want = expected_walk(w);
+    size_t most = 1;
+    for (const std::vector<Visit>& of_block : want) most = std::max(most, of_block.size());
+    const auto got = hopper::walk(params_of(w), w.block_m, w.blocks, static_cast<int>(most));
+    expect_every_tile_once(w, got);
+    EXPECT_TRUE(got == want);
+  }
+}
+
+}  // namespace
+}  // namespace fa::test
