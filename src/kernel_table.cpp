@@ -133,7 +133,7 @@ constexpr ForwardRow kForwardRows[] = {
     cpu_forward(Dtype::bfloat16, "cpu_bf16"),
 };
 
-constexpr const char* kV2BackwardLimits = "D and Dv up to 256; gradients float32 or of the inputs' type";
+constexpr const char* kV2BackwardLimits = "D and Dv up to 256; gradients of any type";
 
 constexpr BackwardRow kBackwardRows[] = {
     device_row(kV2Backward, Version::V2, Dtype::float32, "v2_backward_fp32", kV2BackwardLimits),

@@ -102,11 +102,13 @@ inline void add_products(const float* rows, int64_t count, const float* weights,
 
 // ---- P and dS --------------------------------------------------------------------------------------
 
-// e^x for any x. exp above is for x <= 0; a score recomputed in another order than the forward pass's, or an
-// LSE that is not the forward pass's, may lie above.
-FA_INLINE Vec exp_of_any(Vec x) {
-  const Vec infinity = broadcast(-kMinusInfinity);
-  return if_between(broadcast(kMinusInfinity), x, broadcast(88.37f), exp(x), mul(x, infinity));
+// e^x for x <= 0, 1 above. S <= LSE, but for the rounding of a large LSE, whose e^(S - LSE) could be
+// infinite. NaN stays NaN.
+FA_INLINE Vec exp_up_to_one(Vec x) {
+  const Vec minus_infinity = broadcast(kMinusInfinity), zero = broadcast(0.0f),
+            infinity = broadcast(-kMinusInfinity);
+  const Vec above = if_between(zero, x, infinity, broadcast(1.0f), x);
+  return if_between(minus_infinity, x, zero, exp(x), above);
 }
 
 // What belongs to the query of element [r][c]. kKeysAreLanes: block row r is a query; else a lane is.
@@ -122,7 +124,7 @@ void recover_block(const BackwardScratch& scratch, int64_t count, int64_t column
     for (int64_t c = 0; c < columns; c += kLanes) {
       float* const s = scratch.score + r * columns + c;
       float* const dp = scratch.score_grad + r * columns + c;
-      Vec p = exp_of_any(sub(mul(load(s), broadcast(scale)), of_query<kKeysAreLanes>(scratch.lse, r, c)));
+      Vec p = exp_up_to_one(sub(mul(load(s), broadcast(scale)), of_query<kKeysAreLanes>(scratch.lse, r, c)));
       Vec ds = mul(p, sub(load(dp), of_query<kKeysAreLanes>(scratch.delta, r, c)));
       if constexpr (kMasked) {
         const Vec key = kKeysAreLanes ? load(scratch.lane + c) : broadcast(static_cast<float>(r));

@@ -55,7 +55,9 @@ __device__ void tile_probabilities(SharedTiles<Config>& s, const BackwardParams&
     for (int j = 0; j < S.kColumns; ++j) {
       const int key = at.column(j);
       const bool visible = !kMasked || window.sees(query0 + row, key0 + key);
-      s.P[row][key] = visible ? expf(fmaf(S.x[i][j], p.scale, -L)) : 0.0f;
+      // S <= L, but for the rounding of a large L, whose e^(S - L) could be infinite. NaN stays NaN.
+      const float x = fmaf(S.x[i][j], p.scale, -L);
+      s.P[row][key] = visible ? expf(x > 0.0f ? 0.0f : x) : 0.0f;
     }
   }
 }

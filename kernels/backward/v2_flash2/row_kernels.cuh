@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kRowThreads) delta_kernel(BackwardParams p, Wo
 }
 
 /// dQ = scale times what has been summed, in dq's type and strides.
-__global__ void __launch_bounds__(kRowThreads)
+static __global__ void __launch_bounds__(kRowThreads)
     scale_dq_kernel(BackwardParams p, Workspace workspace, Dtype dtype_gradient) {
   const QueryRow row(p);
   if (!row.exists(p)) return;
