@@ -23,6 +23,14 @@ inline std::string reject_grid(const ForwardProblem& problem, int block_m) {
   return blocks > std::numeric_limits<int32_t>::max() ? "needs more than 2^31 - 1 blocks" : "";
 }
 
+/// Of a room with tiles for rows of up to `largest` features. Problem: a ForwardProblem or a BackwardProblem.
+template <class Problem>
+std::string reject_head_dims_above(const Problem& problem, int64_t largest) {
+  if (problem.D <= largest && problem.Dv <= largest) return "";
+  return "takes D and Dv up to " + std::to_string(largest) + ", but D = " + std::to_string(problem.D) +
+         " and Dv = " + std::to_string(problem.Dv);
+}
+
 inline std::string reject_head_dim(const ForwardProblem& problem, int head_dim) {
   if (problem.D == head_dim && problem.Dv == head_dim) return "";
   return "takes D = Dv = " + std::to_string(head_dim) + " alone, but D = " + std::to_string(problem.D) +

@@ -39,10 +39,8 @@ static_assert(kFitsTheSmallestClass<float> && kFitsTheSmallestClass<__half> &&
 
 std::string reject_forward(const ForwardProblem& problem, const DeviceProperties& device) {
   const int64_t head_dim = std::max(problem.D, problem.Dv);
-  if (head_dim > 256) {
-    return "takes D and Dv up to 256, but D = " + std::to_string(problem.D) +
-           " and Dv = " + std::to_string(problem.Dv);
-  }
+  const std::string too_wide = reject_head_dims_above(problem, 256);
+  if (!too_wide.empty()) return too_wide;
   return with_config(problem.dtype, head_dim, [&](auto config) {
     using Config = decltype(config);
     const std::string reason = reject_shared_memory(kSharedBytes<Config>, device);

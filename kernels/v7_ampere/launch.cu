@@ -59,10 +59,8 @@ int copy_bytes_of(const ForwardParams& p) {
 
 std::string reject_forward(const ForwardProblem& problem, const DeviceProperties& device) {
   const int64_t head_dim = std::max(problem.D, problem.Dv);
-  if (head_dim > 256) {
-    return "takes D and Dv up to 256, but D = " + std::to_string(problem.D) +
-           " and Dv = " + std::to_string(problem.Dv);
-  }
+  const std::string too_wide = reject_head_dims_above(problem, 256);
+  if (!too_wide.empty()) return too_wide;
   if (problem.D % 2 != 0 || problem.Dv % 2 != 0) {
     return "takes D and Dv that are even, but D = " + std::to_string(problem.D) +
            " and Dv = " + std::to_string(problem.Dv);

@@ -1,4 +1,4 @@
-/// V8: Hopper's tensor cores and copy engine. One warp copies by TMA; the warpgroups beside it compute 64
+/// V8: Hopper's tensor cores and copy engine. One thread copies by TMA; the warpgroups beside it compute 64
 /// query rows each by wgmma, whose products run while the warpgroup goes on: S of the next key tile and P V
 /// of this one are under way together, the softmax runs below P V, and the warpgroups take turns at the
 /// tensor cores, so that one's softmax runs below another's products too.

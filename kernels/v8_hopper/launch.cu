@@ -55,11 +55,8 @@ std::string reject_strides(const char* name, const Strides& stride, int64_t B, i
 
 std::string reject_forward(const ForwardProblem& problem, const DeviceProperties& device) {
   if (encode_tiled() == nullptr) return "needs a driver for CUDA 12.0 or later";
-  const int64_t head_dim = std::max(problem.D, problem.Dv);
-  if (head_dim > 256) {
-    return "takes D and Dv up to 256, but D = " + std::to_string(problem.D) +
-           " and Dv = " + std::to_string(problem.Dv);
-  }
+  const std::string too_wide = reject_head_dims_above(problem, 256);
+  if (!too_wide.empty()) return too_wide;
   if (!(problem.scale > 0)) return "takes a scale above 0, but scale = " + std::to_string(problem.scale);
   if (problem.dtype_out != problem.dtype) return "writes out in the type of q, k and v alone";
   std::string reason = reject_unaligned(problem);

@@ -108,10 +108,8 @@ std::string reject_tiles(int64_t heads, int64_t rows, int block) {
 
 std::string reject_backward(const BackwardProblem& problem, const DeviceProperties& device) {
   const int64_t head_dim = std::max(problem.D, problem.Dv);
-  if (head_dim > 256) {
-    return "takes D and Dv up to 256, but D = " + std::to_string(problem.D) +
-           " and Dv = " + std::to_string(problem.Dv);
-  }
+  const std::string too_wide = reject_head_dims_above(problem, 256);
+  if (!too_wide.empty()) return too_wide;
   // The element type does not change the tiles: they are fp32.
   return with_head_dim(head_dim, [&](auto holder) {
     return with_tiles<float, holder.kHeadDim>(device.shared_memory_per_block, [&](auto config) {
