@@ -1,10 +1,10 @@
-#include <cublas_v2.h>
-
 #include <algorithm>
 #include <memory>
 #include <stdexcept>
 
 #include "bench/ablations.hpp"
+#include "bench/device/baselines.hpp"
+#include "bench/device/cublas.hpp"
 #include "bench/device/device_backward.hpp"
 #include "bench/device/device_ceilings.hpp"
 #include "bench/device/device_fixture.hpp"
@@ -34,16 +34,6 @@ std::vector<Version> rungs(Dtype dtype, Pass pass = Pass::forward) {
 
 bool contains(const std::vector<Version>& versions, Version version) {
   return std::find(versions.begin(), versions.end(), version) != versions.end();
-}
-
-std::string cublas_version() {
-  std::string text;
-  for (const libraryPropertyType part : {MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL}) {
-    int value = 0;
-    if (cublasGetProperty(part, &value) != CUBLAS_STATUS_SUCCESS) return "unknown";
-    text += (text.empty() ? "" : ".") + std::to_string(value);
-  }
-  return text;
 }
 
 /// "V2/graph"
@@ -108,9 +98,9 @@ class DeviceSide : public Side {
 
   std::vector<RowPlan> plan(const Problem& problem, const Selection& selection, bool) override {
     if (!selection.ablations.empty()) return plan_ablations(problem, selection);
-    if (problem.passes != test::Passes::forward) return plan_backward(problem, selection);
+    const Pass pass = problem.passes == test::Passes::forward ? Pass::forward : Pass::backward;
     const std::vector<Version> versions =
-        selection.versions.empty() ? rungs(problem.dtype) : selection.versions;
+        selection.versions.empty() ? rungs(problem.dtype, pass) : selection.versions;
     const std::vector<Clock> clocks = clocks_of(selection);
     std::vector<const char*> baselines = {kCublasSoftmax};
     if (problem.dtype != Dtype::float32) baselines.push_back(kCudnn);
@@ -171,22 +161,6 @@ class DeviceSide : public Side {
  private:
   static std::vector<Clock> clocks_of(const Selection& selection) {
     return selection.clocks.empty() ? std::vector<Clock>{Clock::graph} : selection.clocks;
-  }
-
-  /// The library's own rungs: the baselines have no backward here.
-  static std::vector<RowPlan> plan_backward(const Problem& problem, const Selection& selection) {
-    const std::vector<Version> versions =
-        selection.versions.empty() ? rungs(problem.dtype, Pass::backward) : selection.versions;
-    std::vector<RowPlan> rows;
-    for (const Clock clock : clocks_of(selection)) {
-      for (const Version version : versions) {
-        rows.push_back({key_of(name_of(version), clock), RowPlan::Role::kernel, version, "", 0, clock, {}});
-      }
-      if (versions.empty()) continue;
-      const std::string original = key_of(name_of(versions.back()), clock);
-      rows.push_back({"self/" + original, RowPlan::Role::self, versions.back(), "", 0, clock, {original}});
-    }
-    return rows;
   }
 
   /// Every rung that has variants for the problem, once more for its noise, and the variants.

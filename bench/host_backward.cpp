@@ -5,6 +5,7 @@
 
 #include "bench/gradient_check.hpp"
 #include "bench/host_problem.hpp"
+#include "bench/one_line.hpp"
 #include "tests/support/compare.hpp"
 
 namespace fa::bench {
@@ -34,12 +35,6 @@ std::vector<float> make_dout(const Problem& problem) {
   as_query.data = test::Data::normal;
   as_query.layout = test::Layout::bhsd;
   return test::make_inputs(as_query).q;
-}
-
-std::string one_line(std::string text) {
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  std::replace(text.begin(), text.end(), '\n', ';');
-  return text;
 }
 
 class HostBackward : public Fixture {

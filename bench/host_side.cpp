@@ -7,6 +7,7 @@
 #include "bench/host_backward.hpp"
 #include "bench/host_ceilings.hpp"
 #include "bench/host_problem.hpp"
+#include "bench/one_line.hpp"
 #include "bench/row_check.hpp"
 #include "bench/side.hpp"
 #include "bench/thread_team.hpp"
@@ -37,12 +38,6 @@ constexpr long long kFmaIterations = 1'000'000;
 
 std::string with_threads(const std::string& name, int threads) {
   return name + "/t" + std::to_string(threads);
-}
-
-std::string one_line(std::string text) {
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  std::replace(text.begin(), text.end(), '\n', ';');
-  return text;
 }
 
 std::string gigabytes(double bytes) {

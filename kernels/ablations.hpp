@@ -34,5 +34,8 @@ namespace v7 {
 std::span<const Ablation> ablations();
 std::span<const Ablation> candidates();
 }  // namespace v7
+namespace v8 {
+std::span<const Ablation> ablations();
+}
 
 }  // namespace fa::internal

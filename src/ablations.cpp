@@ -29,6 +29,7 @@ std::vector<Ablation> collect() {
     add(v7::ablations());
     add(v7::candidates());
   }
+  if constexpr (FLASHATTN_HAVE_V8_ABLATIONS) add(v8::ablations());
   return all;
 }
 

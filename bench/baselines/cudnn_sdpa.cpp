@@ -241,6 +241,22 @@ class Operations {
     add(operation, what);
   }
 
+  /// y: the same elements as x, in another order of dimensions.
+  void reshape(const Value& x, const Value& y, const std::string& what) {
+    const Descriptor operation = descriptors.make(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, what);
+    link(operation, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x.descriptor, what);
+    link(operation, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, y.descriptor, what);
+    add(operation, what);
+  }
+
+  /// x, its last two dimensions exchanged; x's strides are `stride`.
+  Value transposed(cudnnDataType_t type, const Value& x, const Four& stride, const std::string& what) {
+    const Value y = tensor(next_uid_++, type, {x.size[0], x.size[1], x.size[3], x.size[2]},
+                           {stride[0], stride[1], stride[3], stride[2]}, true, false, what);
+    reshape(x, y, what);
+    return y;
+  }
+
   void add(Descriptor operation, const std::string& what) {
     check(api().finalize(operation), "finalize operation " + what);
     operations.push_back(operation);
@@ -281,6 +297,13 @@ enum Uid : std::int64_t {
   kV,
   kOut,
   kStats,
+  // Of the backward pass.
+  kDout,
+  kDq,
+  kDk,
+  kDv,
+  kSums,
+  kDelta,
 };
 
 cudnnDataType_t data_type(Dtype dtype) {
@@ -338,6 +361,13 @@ Four strides(const std::int64_t (&stride)[3]) {
   return {stride[0], stride[1], stride[2], 1};
 }
 
+/// K, or V, as the products take it: [B, Hk, width, N], its memory [B, Hk, N, width].
+Value transposed_memory(Operations& ops, const CudnnShape& shape, std::int64_t uid, std::int64_t width,
+                        const std::int64_t (&stride)[3], const std::string& what) {
+  return ops.memory(uid, data_type(shape.dtype), {shape.B, shape.Hk, width, shape.N},
+                    {stride[0], stride[1], 1, stride[2]}, what);
+}
+
 /// The graph of cuDNN's own C++ front end (github.com/NVIDIA/cudnn-frontend, node/scaled_dot_product_*):
 /// its engines recognise this sequence and fuse it. Without the stats chain, read or not, none takes it.
 void forward_graph(Operations& ops, const CudnnShape& shape, bool with_stats) {
@@ -345,8 +375,7 @@ void forward_graph(Operations& ops, const CudnnShape& shape, bool with_stats) {
   const Four scores_size = {shape.B, shape.H, shape.M, shape.N};
   const Four row_size = {shape.B, shape.H, shape.M, 1};
   const Value q = ops.memory(kQ, type, {shape.B, shape.H, shape.M, shape.D}, strides(shape.q_stride), "q");
-  const Value kt = ops.memory(kK, type, {shape.B, shape.Hk, shape.D, shape.N},
-                              {shape.k_stride[0], shape.k_stride[1], 1, shape.k_stride[2]}, "k, transposed");
+  const Value kt = transposed_memory(ops, shape, kK, shape.D, shape.k_stride, "k, transposed");
   const Value product = ops.between(CUDNN_DATA_FLOAT, scores_size, "q k^T");
   ops.matmul(q, kt, product, "q k^T");
   const Value scale = ops.constant(shape.scale);
@@ -398,6 +427,82 @@ void forward_operation(Operations& ops, const CudnnShape& shape, bool with_stats
   }
   link(operation, kSdpaForwardScale, ops.constant(shape.scale).descriptor, what);
   ops.add(operation, what);
+}
+
+/// gradient [B, Hk, N, width] = scores^T rows, scores^T [B, H, N, M] and rows [B, H, M, width]: with grouped
+/// heads the sum over the query heads of a key head.
+void key_gradient(Operations& ops, const CudnnShape& shape, const Value& scores_transposed, const Value& rows,
+                  const Value& gradient, const std::string& what) {
+  if (shape.H == shape.Hk) return ops.matmul(scores_transposed, rows, gradient, what);
+  const Value per_head = ops.between(data_type(shape.dtype), {shape.B, shape.H, shape.N, rows.size[3]},
+                                     what + " per query head");
+  ops.matmul(scores_transposed, rows, per_head, what + " per query head");
+  ops.reduce(CUDNN_REDUCE_TENSOR_ADD, per_head, gradient, what);
+}
+
+/// The same front end's backward graph, tensor for tensor, since engines know it by its shape: delta and dq's
+/// sums lie in memory, the scores nowhere.
+void backward_graph(Operations& ops, const CudnnShape& shape) {
+  const cudnnDataType_t type = data_type(shape.dtype);
+  const Four q_size = {shape.B, shape.H, shape.M, shape.D}, k_size = {shape.B, shape.Hk, shape.N, shape.D};
+  const Four out_size = {shape.B, shape.H, shape.M, shape.Dv},
+             v_size = {shape.B, shape.Hk, shape.N, shape.Dv};
+  const Four scores_size = {shape.B, shape.H, shape.M, shape.N}, row_size = {shape.B, shape.H, shape.M, 1};
+  const Value q = ops.memory(kQ, type, q_size, strides(shape.q_stride), "q");
+  const Value kt = transposed_memory(ops, shape, kK, shape.D, shape.k_stride, "k, transposed");
+  const Value vt = transposed_memory(ops, shape, kV, shape.Dv, shape.v_stride, "v, transposed");
+  const Value out = ops.memory(kOut, type, out_size, strides(shape.out_stride), "out");
+  const Value dout = ops.memory(kDout, type, out_size, strides(shape.out_stride), "dout");
+  const Value stats = ops.memory(kStats, CUDNN_DATA_FLOAT, row_size, contiguous(row_size), "stats");
+  const Value scale = ops.constant(shape.scale);
+  const Value one = ops.constant(1.0f);  // in the place of a dropout's scale
+
+  // delta = rowsum(dO o O)
+  const Value products = ops.pointwise(CUDNN_POINTWISE_MUL, dout, &out, "dO o O");
+  const Value sums = ops.between(CUDNN_DATA_FLOAT, row_size, "rowsum(dO o O)");
+  ops.reduce(CUDNN_REDUCE_TENSOR_ADD, products, sums, "rowsum(dO o O)");
+  const Value delta = ops.memory(kDelta, CUDNN_DATA_FLOAT, row_size, contiguous(row_size), "delta");
+  ops.pointwise(CUDNN_POINTWISE_MUL, CUDNN_DATA_FLOAT, sums, &one, nullptr, delta, -1, "delta");
+
+  // P = exp(scale Q K^T - LSE), masked; dV = P^T dO
+  const Value product = ops.between(CUDNN_DATA_FLOAT, scores_size, "q k^T");
+  ops.matmul(q, kt, product, "q k^T");
+  const Value scaled = ops.pointwise(CUDNN_POINTWISE_MUL, product, &scale, "scale");
+  Value shifted = ops.pointwise(CUDNN_POINTWISE_SUB, scaled, &stats, "scores - stats");
+  if (is_causal(shape)) shifted = causal(ops, shape, shifted);
+  const Value p = ops.pointwise(CUDNN_POINTWISE_EXP, shifted, nullptr, "P");
+  const Value pt = ops.transposed(type, p, contiguous(scores_size), "P^T");
+  const Value dv = ops.memory(kDv, type, v_size, strides(shape.v_stride), "dv");
+  key_gradient(ops, shape, pt, dout, dv, "P^T dO");
+
+  // dS = scale P o (dO V^T - delta), in fp32; dK = dS^T Q
+  const Value dp = ops.between(CUDNN_DATA_FLOAT, scores_size, "dO V^T");
+  ops.matmul(dout, vt, dp, "dO V^T");
+  const Value centred = ops.pointwise(CUDNN_POINTWISE_SUB, dp, &delta, "dP - delta");
+  const Value weighted = ops.pointwise(CUDNN_POINTWISE_MUL, centred, &p, "P o (dP - delta)");
+  const Value ds = ops.pointwise(CUDNN_POINTWISE_MUL, weighted, &scale, "dS");
+  const Value dst = ops.transposed(type, ds, contiguous(scores_size), "dS^T");
+  const Value dk = ops.memory(kDk, type, k_size, strides(shape.k_stride), "dk");
+  key_gradient(ops, shape, dst, q, dk, "dS^T Q");
+
+  // dQ = dS K, summed in fp32
+  const Value k =
+      ops.transposed(CUDNN_DATA_FLOAT, kt, {shape.k_stride[0], shape.k_stride[1], 1, shape.k_stride[2]}, "k");
+  const Value dq_sums = ops.memory(kSums, CUDNN_DATA_FLOAT, q_size, contiguous(q_size), "dq's sums");
+  ops.matmul(ds, k, dq_sums, "dS K");
+  const Value dq = ops.memory(kDq, type, q_size, strides(shape.q_stride), "dq");
+  ops.pointwise(CUDNN_POINTWISE_IDENTITY, CUDNN_DATA_FLOAT, dq_sums, nullptr, nullptr, dq, -1, "dq");
+}
+
+/// Empty, or why cuDNN is not asked for gradients. Both limits are its front end's: below 9.6 dq's sums had
+/// to be cleared by the caller, and up to 9.15 other numbers of keys need a padding mask.
+std::string reject_backward(const CudnnShape& shape) {
+  const std::size_t version = api().get_version();
+  if (version < 90600) return "cudnn: backward needs cuDNN 9.6";
+  if (version <= 91500 && shape.N % 128 != 0)
+    return "cudnn: backward before cuDNN 9.15.1 needs keys in multiples of 128, but N = " +
+           std::to_string(shape.N);
+  return {};
 }
 
 }  // namespace
@@ -591,6 +696,11 @@ std::unique_ptr<CudnnPlan> forward_plan(const CudnnShape& shape, bool with_stats
       "operation", [&](Operations& ops) { forward_operation(ops, shape, with_stats); }, texts);
 }
 
+/// Empty, or why no plan is tried.
+std::string why_not_asked(const CudnnShape& shape) {
+  return !api().error.empty() ? api().error : reject(shape);
+}
+
 }  // namespace
 
 std::string cudnn_version(std::string* why_not) {
@@ -607,7 +717,7 @@ CudnnSdpa::CudnnSdpa(std::unique_ptr<CudnnPlan> plan) : plan_(std::move(plan)) {
 CudnnSdpa::~CudnnSdpa() = default;
 
 std::unique_ptr<CudnnSdpa> CudnnSdpa::create(const CudnnShape& shape, bool with_stats, std::string* why_not) {
-  std::string texts = !api().error.empty() ? api().error : reject(shape);
+  std::string texts = why_not_asked(shape);
   auto plan = texts.empty() ? forward_plan(shape, with_stats, &texts) : nullptr;
   if (plan == nullptr) {
     if (why_not != nullptr) *why_not = texts;
@@ -628,6 +738,55 @@ void CudnnSdpa::run(const void* q, const void* k, const void* v, void* out, floa
   std::vector<CudnnPlan::Binding> bindings = {{kQ, q}, {kK, k}, {kV, v}, {kOut, out}};
   if (stats != nullptr) bindings.push_back({kStats, stats});
   plan_->run(bindings, workspace, stream);
+}
+
+CudnnSdpaBackward::CudnnSdpaBackward(std::unique_ptr<CudnnPlan> plan, const CudnnShape& shape)
+    : plan_(std::move(plan)) {
+  const auto aligned = [](std::size_t bytes) { return (bytes + 255) / 256 * 256; };
+  const auto rows = static_cast<std::size_t>(shape.B * shape.H * shape.M);
+  sums_bytes_ = aligned(rows * static_cast<std::size_t>(shape.D) * sizeof(float));
+  delta_bytes_ = aligned(rows * sizeof(float));
+}
+CudnnSdpaBackward::~CudnnSdpaBackward() = default;
+
+std::unique_ptr<CudnnSdpaBackward> CudnnSdpaBackward::create(const CudnnShape& shape, std::string* why_not) {
+  std::string texts = why_not_asked(shape);
+  if (texts.empty()) texts = reject_backward(shape);
+  auto plan = !texts.empty()
+                  ? nullptr
+                  : try_route(
+                        "backward graph", [&](Operations& ops) { backward_graph(ops, shape); }, &texts);
+  if (plan == nullptr) {
+    if (why_not != nullptr) *why_not = texts;
+    return nullptr;
+  }
+  return std::unique_ptr<CudnnSdpaBackward>(new CudnnSdpaBackward(std::move(plan), shape));
+}
+
+std::size_t CudnnSdpaBackward::workspace_bytes() const {
+  return sums_bytes_ + delta_bytes_ + plan_->workspace_bytes();
+}
+const std::string& CudnnSdpaBackward::engine() const {
+  return plan_->engine();
+}
+
+void CudnnSdpaBackward::run(const void* q, const void* k, const void* v, const void* out, const float* stats,
+                            const void* dout, void* dq, void* dk, void* dv, void* workspace,
+                            CUstream_st* stream) {
+  std::byte* const sums = static_cast<std::byte*>(workspace);
+  std::byte* const delta = sums + sums_bytes_;
+  plan_->run({{kQ, q},
+              {kK, k},
+              {kV, v},
+              {kOut, out},
+              {kStats, stats},
+              {kDout, dout},
+              {kDq, dq},
+              {kDk, dk},
+              {kDv, dv},
+              {kSums, sums},
+              {kDelta, delta}},
+             delta + delta_bytes_, stream);
 }
 
 }  // namespace fa::bench
@@ -662,6 +821,23 @@ const std::string& CudnnSdpa::engine() const {
   return none;
 }
 void CudnnSdpa::run(const void*, const void*, const void*, void*, float*, void*, CUstream_st*) {}
+
+CudnnSdpaBackward::CudnnSdpaBackward(std::unique_ptr<CudnnPlan> plan, const CudnnShape&)
+    : plan_(std::move(plan)), sums_bytes_(0), delta_bytes_(0) {}
+CudnnSdpaBackward::~CudnnSdpaBackward() = default;
+std::unique_ptr<CudnnSdpaBackward> CudnnSdpaBackward::create(const CudnnShape&, std::string* why_not) {
+  if (why_not != nullptr) *why_not = kNoHeaders;
+  return nullptr;
+}
+std::size_t CudnnSdpaBackward::workspace_bytes() const {
+  return sums_bytes_ + delta_bytes_;
+}
+const std::string& CudnnSdpaBackward::engine() const {
+  static const std::string none;
+  return none;
+}
+void CudnnSdpaBackward::run(const void*, const void*, const void*, const void*, const float*, const void*,
+                            void*, void*, void*, void*, CUstream_st*) {}
 
 }  // namespace fa::bench
 

@@ -1,4 +1,4 @@
-/// cuDNN's attention, fp16 and bf16, through its C backend interface.
+/// cuDNN's attention, forward and backward, fp16 and bf16, through its C backend interface.
 ///
 /// libcudnn.so.9 is opened at run time (LD_LIBRARY_PATH chooses which): nothing links it, and a machine
 /// without it gets a reason instead of a failure. Building needs cuDNN's headers; without them every create()
@@ -56,6 +56,29 @@ class CudnnSdpa {
  private:
   explicit CudnnSdpa(std::unique_ptr<CudnnPlan> plan);
   std::unique_ptr<CudnnPlan> plan_;
+};
+
+/// The gradients of the same attention. dq lies as q does, dk as k, dv as v, dout as out. dq is summed in no
+/// fixed order: two runs may differ in its last bits.
+class CudnnSdpaBackward {
+ public:
+  /// As CudnnSdpa::create. Needs cuDNN 9.6, and of versions up to 9.15 keys in multiples of 128.
+  static std::unique_ptr<CudnnSdpaBackward> create(const CudnnShape& shape, std::string* why_not);
+  ~CudnnSdpaBackward();
+
+  /// 256-byte aligned device memory: dq's sums, fp32 [B, H, M, D]; delta, fp32 [B, H, M]; cuDNN's own.
+  std::size_t workspace_bytes() const;
+  const std::string& engine() const;
+
+  /// Asynchronous. out and stats, fp32 [B, H, M] contiguous, are what forward wrote; stats is the LSE.
+  /// Captured and throwing as CudnnSdpa::run.
+  void run(const void* q, const void* k, const void* v, const void* out, const float* stats, const void* dout,
+           void* dq, void* dk, void* dv, void* workspace, CUstream_st* stream);
+
+ private:
+  CudnnSdpaBackward(std::unique_ptr<CudnnPlan> plan, const CudnnShape& shape);
+  std::unique_ptr<CudnnPlan> plan_;
+  std::size_t sums_bytes_, delta_bytes_;  // of the workspace's first two parts
 };
 
 }  // namespace fa::bench

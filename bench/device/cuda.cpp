@@ -1,6 +1,7 @@
 #include "bench/device/cuda.hpp"
 
 #include <algorithm>
+#include <cstdio>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -23,6 +24,24 @@ DeviceMemory::DeviceMemory(std::size_t bytes) : bytes_(bytes) {
 
 DeviceMemory::~DeviceMemory() {
   cudaFree(data_);
+}
+
+std::size_t free_device_bytes() {
+  std::size_t free = 0, total = 0;
+  check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return free;
+}
+
+std::string bytes_text(std::size_t bytes) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%zu bytes (%.3g GiB)", bytes, static_cast<double>(bytes) * 0x1p-30);
+  return text;
+}
+
+std::string why_not_enough_memory(std::size_t bytes) {
+  const std::size_t free = free_device_bytes();
+  if (bytes <= free) return "";
+  return "out of memory: needs " + bytes_text(bytes) + ", " + bytes_text(free) + " are free";
 }
 
 DeviceStream::DeviceStream() {

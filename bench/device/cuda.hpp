@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <string>
 #include <utility>
 
 namespace fa::bench {
@@ -28,6 +29,16 @@ class DeviceMemory {
   std::byte* data_ = nullptr;
   std::size_t bytes_;
 };
+
+/// Bytes of the current device that cudaMalloc can still give out, as cudaMemGetInfo counts them: whatever
+/// else uses the device is seen too.
+std::size_t free_device_bytes();
+
+/// "18253611008 bytes (17.0 GiB)".
+std::string bytes_text(std::size_t bytes);
+
+/// Empty where the device has as much free; else "out of memory: needs ... bytes (... GiB), ... are free".
+std::string why_not_enough_memory(std::size_t bytes);
 
 /// A stream that does not wait for the default one.
 class DeviceStream {

@@ -1,14 +1,17 @@
 #include "bench/device/device_backward.hpp"
 
-#include <algorithm>
 #include <map>
+#include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "bench/baselines/cudnn_sdpa.hpp"
+#include "bench/baselines/explicit_attention.hpp"
+#include "bench/device/backward_problem.hpp"
+#include "bench/device/baselines.hpp"
 #include "bench/device/clocks.hpp"
-#include "bench/device/device_problem.hpp"
-#include "bench/device/random_fill.hpp"
-#include "bench/gradient_check.hpp"
+#include "bench/one_line.hpp"
 #include "tests/support/compare.hpp"
 
 namespace fa::bench {
@@ -16,64 +19,27 @@ namespace fa::bench {
 namespace {
 
 using test::Passes;
-using test::Placed;
 using test::Problem;
 
 // Up to here every element is compared with the oracle's.
 constexpr double kWholeCheckFlops = 4e9;
 
-/// backward takes O in the inputs' type, and LSE.
-Problem with_lse(Problem problem) {
-  problem.dtype_out = Dtype::none;
-  problem.lse = true;
-  return problem;
-}
-
-std::string one_line(std::string text) {
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  std::replace(text.begin(), text.end(), '\n', ';');
-  return text;
-}
-
 class DeviceBackward : public Fixture {
  public:
   DeviceBackward(const Problem& problem, const DeviceStream& stream)
-      : problem_(with_lse(problem)),
-        placed_(test::place_backward(problem_)),
-        stream_(stream),
-        forward_(problem_, 0, stream),
-        dout_(bytes_of(placed_.dout, problem_.dtype)),
-        dq_(bytes_of(placed_.dq, problem_.gradient_dtype())),
-        dk_(placed_.one_gradient_buffer ? 0 : bytes_of(placed_.dk, problem_.gradient_dtype())),
-        dv_(placed_.one_gradient_buffer ? 0 : bytes_of(placed_.dv, problem_.gradient_dtype())) {
-    const Dtype in = problem_.dtype, to = problem_.gradient_dtype();
-    std::byte* const dout = dout_.data() + misalignment(in);
-    check_cuda(cudaMemsetAsync(dout_.data(), 0xff, dout_.bytes(), stream_), "cudaMemsetAsync");
-    fill_normal(dout, placed_.dout, in, ~problem_.seed, 1.0f, stream_);
-
-    const fa_forward_args& forward = forward_.args();
-    detail::check(fa_forward(&forward, FA_AUTO, stream_));
-    detail::check(fa_backward_args_init(&args_, sizeof args_));
-    args_.q = forward.q;
-    args_.k = forward.k;
-    args_.v = forward.v;
-    args_.out = forward.out;
-    args_.lse = forward.lse;
-    std::byte* const dq = dq_.data() + misalignment(to);
-    const bool one = placed_.one_gradient_buffer;
-    args_.dout = test::c_tensor(dout, placed_.dout, in);
-    args_.dq = test::c_tensor(dq, placed_.dq, to);
-    args_.dk = test::c_tensor(one ? dq : dk_.data() + misalignment(to), placed_.dk, to);
-    args_.dv = test::c_tensor(one ? dq : dv_.data() + misalignment(to), placed_.dv, to);
-    test::set_options(args_, problem_);
+      : memory_(problem, stream), problem_(memory_.problem()), stream_(stream) {
+    detail::check(fa_forward(&memory_.forward().args(), FA_AUTO, stream_));
     stream_.wait();
   }
 
   Choice explain(const RowPlan& row) override {
+    if (row.baseline == kCublasSoftmax) return explain_cublas();
+    if (row.baseline == kCudnn) return explain_cudnn();
     fa_backward_plan plan = {};
     plan.size = sizeof plan;
     char text[2048] = "";
-    const fa_status status = fa_backward_explain(&args_, version_of(row), &plan, text, sizeof text, nullptr);
+    const fa_status status =
+        fa_backward_explain(&memory_.args(), version_of(row), &plan, text, sizeof text, nullptr);
     if (status == FA_UNSUPPORTED) return {false, "", 0, one_line(fa_last_error())};
     detail::check(status);
     if (plan.runs == 0) return {false, "", 0, one_line(text)};
@@ -81,18 +47,18 @@ class DeviceBackward : public Fixture {
   }
 
   void run_once(const RowPlan& row) override {
-    for (const DeviceMemory* memory : {&dq_, &dk_, &dv_}) {
-      check_cuda(cudaMemsetAsync(memory->data(), 0xff, memory->bytes(), stream_), "cudaMemsetAsync");
-    }
-    if (problem_.passes == Passes::both) forward_.spoil_outputs(stream_);
+    memory_.spoil_gradients();
+    if (problem_.passes == Passes::both) memory_.forward().spoil_outputs(stream_);
     call(row)(0);
     stream_.wait();
   }
 
-  std::string check(const RowPlan&) override {
-    const GradientReader read = reader();
+  std::string check(const RowPlan& row) override {
+    const GradientReader read = memory_.reader();
     const Problem& p = problem_;
-    if (p.flops() > kWholeCheckFlops) return check_gradients(p, read);
+    // In 16 bits a baseline rounds what it likes on the way, which the tests' rule does not allow for.
+    const bool loose = !row.baseline.empty() && p.dtype != Dtype::float32;
+    if (loose || p.flops() > kWholeCheckFlops) return check_gradients(p, read);
     const auto all = [](const HeadReader& rows, std::int64_t B, std::int64_t H, std::int64_t S) {
       std::vector<float> values;
       for (std::int64_t b = 0; b < B; ++b) {
@@ -103,7 +69,7 @@ class DeviceBackward : public Fixture {
       }
       return values;
     };
-    const test::BackwardInputs inputs = {forward_.inputs(stream_), all(read.out, p.B, p.H, p.M),
+    const test::BackwardInputs inputs = {memory_.forward().inputs(stream_), all(read.out, p.B, p.H, p.M),
                                          all(read.dout, p.B, p.H, p.M), all(read.lse, p.B, p.H, p.M)};
     return test::check_backward(
         p, inputs, {all(read.dq, p.B, p.H, p.M), all(read.dk, p.B, p.Hk, p.N), all(read.dv, p.B, p.Hk, p.N)});
@@ -119,11 +85,29 @@ class DeviceBackward : public Fixture {
  private:
   static fa_version version_of(const RowPlan& row) { return static_cast<fa_version>(row.version); }
 
-  std::size_t misalignment(Dtype dtype) const {
-    return problem_.layout == test::Layout::unaligned ? size_of(dtype) : 0;
+  Choice explain_cublas() const {
+    std::string why_not = why_no_cublas_softmax(problem_);
+    if (why_not.empty() && !explicit_) {
+      why_not = why_not_enough_memory(ExplicitAttention::bytes(problem_));
+      if (!why_not.empty()) why_not = std::string(kCublasSoftmax) + ": " + why_not;
+    }
+    if (!why_not.empty()) return {false, "", 0, why_not};
+    return {true, std::string(kCublasSoftmax) + ", P kept", 0, ""};
   }
-  std::size_t bytes_of(const Placed& placed, Dtype dtype) const {
-    return static_cast<std::size_t>(placed.elements) * size_of(dtype) + misalignment(dtype);
+
+  Choice explain_cudnn() {
+    std::string why_not = why_no_cudnn(problem_);
+    if (!why_not.empty()) return {false, "", 0, why_not};
+    try {
+      const CudnnShape shape = bench::shape_of(problem_);
+      if (!cudnn_) cudnn_ = CudnnSdpaBackward::create(shape, &why_not);
+      if (cudnn_ && !cudnn_forward_ && problem_.passes == Passes::both)
+        cudnn_forward_ = CudnnSdpa::create(shape, true, &why_not);
+    } catch (const std::runtime_error& error) {
+      why_not = error.what();
+    }
+    if (!why_not.empty()) return {false, "", 0, one_line(why_not)};
+    return {true, "cudnn " + cudnn_version(nullptr) + ", " + cudnn_->engine(), 0, ""};
   }
 
   /// One for each use: backward's and forward's may be in flight together.
@@ -134,9 +118,11 @@ class DeviceBackward : public Fixture {
   }
 
   Enqueue call(const RowPlan& row) {
+    if (row.baseline == kCublasSoftmax) return call_cublas();
+    if (row.baseline == kCudnn) return call_cudnn();
     const fa_version version = version_of(row);
     const std::string name = name_of(row.version);
-    fa_backward_args backward = args_;
+    fa_backward_args backward = memory_.args();
     detail::check(fa_backward_workspace_size(&backward, version, &backward.workspace_size));
     backward.workspace = workspace(name + " backward", backward.workspace_size);
     if (problem_.passes == Passes::backward) {
@@ -144,7 +130,7 @@ class DeviceBackward : public Fixture {
         detail::check(fa_backward(&backward, version, stream_));
       };
     }
-    fa_forward_args forward = forward_.args();
+    fa_forward_args forward = memory_.forward().args();
     detail::check(fa_forward_workspace_size(&forward, version, &forward.workspace_size));
     forward.workspace = workspace(name + " forward", forward.workspace_size);
     return [this, forward, backward, version](std::int64_t) {
@@ -153,27 +139,47 @@ class DeviceBackward : public Fixture {
     };
   }
 
-  GradientReader reader() const {
-    const fa_tensor lse = {const_cast<float*>(args_.lse),
-                           FA_FLOAT32,
-                           0,
-                           {problem_.B, problem_.H, problem_.M, 1},
-                           {problem_.H * problem_.M, problem_.M, 1, 1}};
-    return {.in = forward_.input_reader(stream_),
-            .out = rows_reader(args_.out, stream_),
-            .dout = rows_reader(args_.dout, stream_),
-            .lse = rows_reader(lse, stream_),
-            .dq = rows_reader(args_.dq, stream_),
-            .dk = rows_reader(args_.dk, stream_),
-            .dv = rows_reader(args_.dv, stream_)};
+  Enqueue call_cublas() {
+    fa_forward_args forward = memory_.forward().args();
+    fa_backward_args backward = memory_.args();
+    const bool both = problem_.passes == Passes::both;
+    if (!both) {
+      // Backward alone reads the P and the O that forward left; the library's O stays for the other rows.
+      const std::size_t bytes = static_cast<std::size_t>(problem_.B * problem_.H * problem_.M * problem_.Dv) *
+                                size_of(problem_.dtype);
+      forward.out.data = backward.out.data = workspace("cublas_softmax out", bytes);
+      forward.lse = nullptr;
+    }
+    if (!explicit_) {
+      explicit_.emplace(problem_, stream_);
+      explicit_->forward(forward);
+    }
+    return [this, forward, backward, both](std::int64_t) {
+      if (both) explicit_->forward(forward);
+      explicit_->backward(backward);
+    };
   }
 
-  Problem problem_;
-  test::PlacedBackward placed_;
+  Enqueue call_cudnn() {
+    const fa_backward_args a = memory_.args();
+    float* const lse = memory_.forward().args().lse;
+    void* const space = workspace("cudnn backward", cudnn_->workspace_bytes());
+    void* const forward_space =
+        cudnn_forward_ ? workspace("cudnn forward", cudnn_forward_->workspace_bytes()) : nullptr;
+    return [this, a, lse, space, forward_space](std::int64_t) {
+      if (cudnn_forward_)
+        cudnn_forward_->run(a.q.data, a.k.data, a.v.data, a.out.data, lse, forward_space, stream_);
+      cudnn_->run(a.q.data, a.k.data, a.v.data, a.out.data, a.lse, a.dout.data, a.dq.data, a.dk.data,
+                  a.dv.data, space, stream_);
+    };
+  }
+
+  BackwardProblem memory_;
+  const Problem& problem_;
   const DeviceStream& stream_;
-  DeviceProblem forward_;
-  DeviceMemory dout_, dq_, dk_, dv_;  // dq_ holds all gradients of a packed problem
-  fa_backward_args args_;
+  std::optional<ExplicitAttention> explicit_;
+  std::unique_ptr<CudnnSdpa> cudnn_forward_;  // where the problem has both passes
+  std::unique_ptr<CudnnSdpaBackward> cudnn_;
   std::map<std::string, DeviceMemory> workspaces_;
 };
 

@@ -1,11 +1,10 @@
 #include "bench/device/device_ceilings.hpp"
 
-#include <cublas_v2.h>
-
 #include <algorithm>
 #include <stdexcept>
 
 #include "bench/device/clocks.hpp"
+#include "bench/device/cublas.hpp"
 #include "bench/device/probes.hpp"
 #include "bench/device/random_fill.hpp"
 
@@ -18,11 +17,6 @@ constexpr std::size_t kCublasBytes = std::size_t{64} << 20;
 constexpr std::size_t kLargeDevice = std::size_t{16} << 30;
 constexpr int kSize = 8192, kSizeOnSmallDevice = 4096;
 constexpr double kSustainedSeconds = 0.5;
-
-void check_cublas(cublasStatus_t status, const char* what) {
-  if (status == CUBLAS_STATUS_SUCCESS) return;
-  throw std::runtime_error(std::string("ceiling: ") + what + ": " + cublasGetStatusString(status));
-}
 
 const char* word_of(Dtype dtype) {
   return dtype == Dtype::float32 ? "fp32" : dtype == Dtype::float16 ? "fp16" : "bf16";
@@ -41,32 +35,27 @@ void fill_row(void* data, std::int64_t elements, Dtype dtype, std::uint64_t seed
 class DeviceCeilings::Products {
  public:
   Products(Dtype dtype, int size, const DeviceStream& stream)
-      : dtype_(dtype), size_(size), a_(bytes()), b_(bytes()), c_(bytes()), workspace_(kCublasBytes) {
+      : dtype_(dtype),
+        size_(size),
+        a_(bytes()),
+        b_(bytes()),
+        c_(bytes()),
+        workspace_(kCublasBytes),
+        handle_(stream, workspace_.data(), kCublasBytes) {
     const std::int64_t elements = std::int64_t{size} * size;
     fill_row(a_.data(), elements, dtype, 1, stream);
     fill_row(b_.data(), elements, dtype, 2, stream);
-    check_cublas(cublasCreate(&handle_), "cublasCreate");
-    check_cublas(cublasSetStream(handle_, stream), "cublasSetStream");
-    check_cublas(cublasSetWorkspace(handle_, workspace_.data(), kCublasBytes), "cublasSetWorkspace");
     run();  // once outside any capture
     stream.wait();
-  }
-  Products(const Products&) = delete;
-  Products& operator=(const Products&) = delete;
-  ~Products() {
-    if (handle_ != nullptr) cublasDestroy(handle_);
   }
 
   void run() const {
     const float one = 1, zero = 0;
-    const cudaDataType type = dtype_ == Dtype::float32   ? CUDA_R_32F
-                              : dtype_ == Dtype::float16 ? CUDA_R_16F
-                                                         : CUDA_R_16BF;
-    const cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
-    check_cublas(
-        cublasGemmEx(handle_, CUBLAS_OP_N, CUBLAS_OP_N, size_, size_, size_, &one, a_.data(), type, size_,
-                     b_.data(), type, size_, &zero, c_.data(), type, size_, compute, CUBLAS_GEMM_DEFAULT),
-        "cublasGemmEx");
+    const cudaDataType type = cublas_type(dtype_);
+    check_cublas(cublasGemmEx(handle_, CUBLAS_OP_N, CUBLAS_OP_N, size_, size_, size_, &one, a_.data(), type,
+                              size_, b_.data(), type, size_, &zero, c_.data(), type, size_, kCublasCompute,
+                              CUBLAS_GEMM_DEFAULT),
+                 "a ceiling: cublasGemmEx");
   }
 
   double flops() const { return 2.0 * size_ * size_ * size_; }
@@ -79,7 +68,7 @@ class DeviceCeilings::Products {
   Dtype dtype_;
   int size_;
   DeviceMemory a_, b_, c_, workspace_;
-  cublasHandle_t handle_ = nullptr;
+  CublasHandle handle_;
 };
 
 DeviceCeilings::DeviceCeilings(const cudaDeviceProp& device, const DeviceStream& stream)

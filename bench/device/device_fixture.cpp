@@ -5,13 +5,14 @@
 #include <stdexcept>
 
 #include "bench/ablations.hpp"
+#include "bench/device/baselines.hpp"
+#include "bench/one_line.hpp"
 #include "bench/work.hpp"
 
 namespace fa::bench {
 
 namespace {
 
-using test::Layout;
 using test::Problem;
 
 // While an H200 moves a byte to or from memory it makes some 155 operations in 16 bits, or 12 in fp32. A
@@ -33,22 +34,8 @@ int copies_of(const Problem& problem, std::size_t l2_bytes) {
   return static_cast<int>(std::clamp(std::ceil(wanted), 2.0, kMostCopies));
 }
 
-std::string one_line(std::string text) {
-  constexpr std::size_t kLongest = 400;
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  std::replace(text.begin(), text.end(), '\n', ';');
-  if (text.size() > kLongest) text = text.substr(0, kLongest) + " ...";
-  return text;
-}
-
 fa_version version_of(const RowPlan& row) {
   return static_cast<fa_version>(row.version);
-}
-
-std::string why_no_baseline(const Problem& p) {
-  if (p.out_dtype() != p.dtype) return "takes an out of the inputs' element type alone";
-  if (p.B == 0 || p.M == 0 || p.N == 0) return "takes no empty tensors";
-  return "";
 }
 
 }  // namespace
@@ -85,20 +72,14 @@ Choice DeviceFixture::explain_kernel(const RowPlan& row) {
 }
 
 Choice DeviceFixture::explain_cublas() const {
-  std::string why_not = why_no_baseline(problem_);
-  if (problem_.layout != Layout::bhsd) why_not = "takes contiguous [B, H, S, D] alone";
-  if (problem_.dtype != Dtype::float32 && problem_.data == test::Data::large)
-    why_not = "rounds scores to 16 bits, which data 'large' does not bear";
-  if (!why_not.empty()) return {false, "", 0, std::string(kCublasSoftmax) + ": " + why_not};
+  const std::string why_not = why_no_cublas_softmax(problem_);
+  if (!why_not.empty()) return {false, "", 0, why_not};
   return {true, kCublasSoftmax, 0, ""};
 }
 
 Choice DeviceFixture::explain_cudnn() {
-  std::string why_not = why_no_baseline(problem_);
-  if (problem_.layout == Layout::unaligned || problem_.layout == Layout::broadcast)
-    why_not = "takes rows of 16-byte alignment, without stride 0";
-  if (problem_.dtype == Dtype::float32) why_not = "takes fp16 and bf16 alone";
-  if (!why_not.empty()) return {false, "", 0, std::string(kCudnn) + ": " + why_not};
+  std::string why_not = why_no_cudnn(problem_);
+  if (!why_not.empty()) return {false, "", 0, why_not};
   if (!cudnn_) {
     try {
       cudnn_ = CudnnSdpa::create(bench::shape_of(problem_), problem_.lse, &why_not);

@@ -15,10 +15,6 @@
 
 namespace fa::bench {
 
-// Names of the baselines, in RowPlan::baseline.
-inline constexpr const char* kCublasSoftmax = "cublas_softmax";
-inline constexpr const char* kCudnn = "cudnn";
-
 class DeviceFixture : public Fixture {
  public:
   DeviceFixture(const test::Problem& problem, std::size_t l2_bytes, const DeviceStream& stream);

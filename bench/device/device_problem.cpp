@@ -11,15 +11,6 @@ namespace {
 using test::Placed;
 using test::Problem;
 
-/// A tensor's buffer, one element off its alignment where the layout says so.
-std::size_t misalignment(const Problem& problem, Dtype dtype) {
-  return problem.layout == test::Layout::unaligned ? size_of(dtype) : 0;
-}
-
-std::size_t bytes_of(const Problem& problem, const Placed& placed, Dtype dtype) {
-  return static_cast<std::size_t>(placed.elements) * size_of(dtype) + misalignment(problem, dtype);
-}
-
 std::size_t rows_of(const Problem& p) {
   return static_cast<std::size_t>(p.B) * static_cast<std::size_t>(p.H) * static_cast<std::size_t>(p.M);
 }
@@ -67,6 +58,14 @@ std::vector<float> read_all(const std::byte* buffer, const Placed& placed, Dtype
 
 }  // namespace
 
+std::size_t misalignment(const Problem& problem, Dtype dtype) {
+  return problem.layout == test::Layout::unaligned ? size_of(dtype) : 0;
+}
+
+std::size_t buffer_bytes(const Problem& problem, const Placed& placed, Dtype dtype) {
+  return static_cast<std::size_t>(placed.elements) * size_of(dtype) + misalignment(problem, dtype);
+}
+
 HeadReader rows_reader(const fa_tensor& tensor, const DeviceStream& stream) {
   return [&stream, tensor](std::int64_t b, std::int64_t head, std::int64_t first, std::int64_t last) {
     return read_rows(tensor, b, head, first, last, stream);
@@ -76,10 +75,10 @@ HeadReader rows_reader(const fa_tensor& tensor, const DeviceStream& stream) {
 DeviceProblem::DeviceProblem(const Problem& problem, std::uint64_t seed, const DeviceStream& stream)
     : problem_(problem),
       placed_(test::place(problem)),
-      q_(bytes_of(problem, placed_.q, problem.dtype)),
-      k_(placed_.one_buffer ? 0 : bytes_of(problem, placed_.k, problem.dtype)),
-      v_(placed_.one_buffer ? 0 : bytes_of(problem, placed_.v, problem.dtype)),
-      out_(bytes_of(problem, placed_.out, problem.out_dtype())),
+      q_(buffer_bytes(problem, placed_.q, problem.dtype)),
+      k_(placed_.one_buffer ? 0 : buffer_bytes(problem, placed_.k, problem.dtype)),
+      v_(placed_.one_buffer ? 0 : buffer_bytes(problem, placed_.v, problem.dtype)),
+      out_(buffer_bytes(problem, placed_.out, problem.out_dtype())),
       lse_(problem.lse ? rows_of(problem) * sizeof(float) : 0) {
   const Dtype in = problem.dtype, to = problem.out_dtype();
   std::byte* const q = q_.data() + misalignment(problem, in);
@@ -108,7 +107,7 @@ DeviceProblem::DeviceProblem(const Problem& problem, std::uint64_t seed, const D
   test::set_options(args_, problem);
 }
 
-void DeviceProblem::spoil_outputs(const DeviceStream& stream) {
+void DeviceProblem::spoil_outputs(const DeviceStream& stream) const {
   for (const DeviceMemory* memory : {&out_, &lse_}) {
     check_cuda(cudaMemsetAsync(memory->data(), 0xff, memory->bytes(), stream), "cudaMemsetAsync");
   }

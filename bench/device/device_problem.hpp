@@ -7,6 +7,12 @@
 
 namespace fa::bench {
 
+/// By how many bytes a tensor of the problem lies off its buffer's alignment: an element where the layout is
+/// unaligned.
+std::size_t misalignment(const test::Problem& problem, Dtype dtype);
+/// Of a tensor's buffer.
+std::size_t buffer_bytes(const test::Problem& problem, const test::Placed& placed, Dtype dtype);
+
 /// Reads rows of a tensor in device memory. The stream must outlive the reader, which waits for it.
 HeadReader rows_reader(const fa_tensor& tensor, const DeviceStream& stream);
 
@@ -18,7 +24,7 @@ class DeviceProblem {
   /// The same outputs for every row: only one is looked at at a time.
   const fa_forward_args& args() const { return args_; }
   /// Makes every output byte 0xFF, which is NaN in every dtype. Asynchronous.
-  void spoil_outputs(const DeviceStream& stream);
+  void spoil_outputs(const DeviceStream& stream) const;
 
   // Everything below waits for the stream.
   InputReader input_reader(const DeviceStream& stream) const;

@@ -16,6 +16,8 @@
 #include <flashattn/flashattn.hpp>
 
 #include "bench/baselines/cudnn_sdpa.hpp"
+#include "bench/json_text.hpp"
+#include "bench/one_line.hpp"
 #include "bench/program.hpp"
 #include "bench/run_facts.hpp"
 #include "bench/tools/device_facts.hpp"
@@ -252,12 +254,6 @@ class Measurement {
   }
 
  private:
-  static std::string one_line(std::string text) {
-    while (!text.empty() && text.back() == '\n') text.pop_back();
-    std::replace(text.begin(), text.end(), '\n', ';');
-    return text;
-  }
-
   Problem contiguous() const {
     Problem p = problem_;
     p.layout = test::Layout::bhsd;
@@ -366,37 +362,11 @@ void print(const Problem& problem, const std::vector<Line>& lines) {
   std::fflush(stdout);
 }
 
-std::string quoted(const std::string& text) {
-  std::string result = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') result += '\\';
-    if (static_cast<unsigned char>(c) < 0x20) {
-      result += ' ';
-    } else {
-      result += c;
-    }
-  }
-  return result + '"';
-}
-
-std::string number(double x) {
-  if (!std::isfinite(x)) return "null";
-  char text[32];
-  std::snprintf(text, sizeof text, "%.6g", x);
-  return text;
-}
-
 void write_json(std::ostream& out, const Facts& facts, const Problem& problem,
                 const std::vector<Line>& lines) {
-  out << "{\n  \"facts\": {";
-  const char* separator = "";
-  for (const auto& [name, value] : facts) {
-    out << separator << "\n    " << quoted(name) << ": " << quoted(value);
-    separator = ",";
-  }
-  out << "\n  },\n  \"problem\": " << quoted(common_line(problem))
+  out << "{\n  \"facts\": " << json_object(facts) << ",\n  \"problem\": " << quoted(common_line(problem))
       << ",\n  \"inputs\": \"fp16\",\n  \"rows\": [";
-  separator = "";
+  const char* separator = "";
   for (const Line& line : lines) {
     out << separator << "\n    {\"row\": " << quoted(line.name) << ", \"dtype\": \"" << short_name(line.dtype)
         << "\", \"kernel\": " << quoted(line.kernel);
@@ -421,12 +391,7 @@ int run(int argc, char** argv) {
     std::cout << kHelp;
     return 0;
   }
-  Problem problem;
-  try {
-    problem = test::parse_problem(options.problem);
-  } catch (const std::invalid_argument& error) {
-    throw UsageError(std::string("--problem: ") + error.what());
-  }
+  Problem problem = parse_problem_word("--problem", options.problem);
   if (options.seed_given) problem.seed = options.seed;
   const std::vector<fa_kernel_info> rows = table_rows(options.rungs);
   std::ofstream json;

@@ -144,13 +144,7 @@ int run(int argc, char** argv) {
     }
   }
   if (words.size() != 2) throw UsageError("a rung and a problem's line are needed");
-  Problem problem;
-  try {
-    problem = test::parse_problem(words[1]);
-  } catch (const std::invalid_argument& error) {
-    throw UsageError(error.what());
-  }
-  return call(parse_rung(words[0]), problem, repeat);
+  return call(parse_rung(words[0]), parse_problem_word("the problem", words[1]), repeat);
 }
 
 }  // namespace

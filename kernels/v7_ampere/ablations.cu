@@ -39,6 +39,14 @@ __device__ void mask_tile(MmaRows<NotPeeled<Base>>& rows, const Window& window,
   rows.mask_scores(window, query0, tile * Base::kBlockN);
 }
 
+// ---- O rescaled wherever a row's largest score has grown
+// ---------------------------------------------------
+
+template <class Base>
+struct AlwaysRescaled : Base {
+  static constexpr float kRescaleThreshold = 0;
+};
+
 // ---- exponentials first, then all of P V ------------------------------------------------------------------
 
 template <class Base>
@@ -146,6 +154,7 @@ std::span<const Ablation> ablations() {
       ablation<OneStage>("one_stage", "one stage of K and V, not two; exponentials before P V"),
       ablation<ExponentialsFirst>("exponentials_first", "exponentials before P V, not between its products"),
       ablation<PThroughShared>("p_through_shared", "P written to shared memory and read back by ldmatrix"),
+      ablation<AlwaysRescaled>("always_rescaled", "O is rescaled wherever a row's largest score grows"),
       ablation<NotPeeled>("not_peeled", "every tile masked, not the mask's edge alone"),
   };
   return kAblations;

@@ -26,7 +26,8 @@ struct Config {
   static constexpr int kKeyBlocks = kBlockN / 16;       // of a tile
   static constexpr int kFeatureBlocks = kHeadDim / 16;  // of a row
   static constexpr int kBlocksPerMultiprocessor = BlocksPerMultiprocessor;
-  static constexpr bool kInPieces = false;  // rows of q, k and v are read 16 bytes at a time
+  static constexpr float kRescaleThreshold = 8;  // O is rescaled where P would be above 2^8
+  static constexpr bool kInPieces = false;       // rows of q, k and v are read 16 bytes at a time
 };
 
 /// For rows that are not aligned to 16 bytes, and for D and Dv that are no multiples of 8: read in pieces of

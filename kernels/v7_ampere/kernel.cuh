@@ -222,7 +222,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerMultiproce
     }
   }
   if (range.begin >= range.end) wait_for_copies<0>();  // Q's may still be on their way to where O goes
-  rows.finish();
+  rows.finish(schedule.scale.log2);
   rows.write_lse(p, b, h, query0 + row0);
   rows.write_output(p, dtype_out, b, h, query0 + row0, &s.Q[row0][0], !Config::kInPieces || p.Dv % 8 == 0);
 }

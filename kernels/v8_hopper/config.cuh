@@ -25,10 +25,15 @@ struct Config {
   static constexpr int kRowBlocks = 1;                     // of a warp, m16 each
   static constexpr int kKeyBlocks = BlockN / 16;           // of a tile
   static constexpr int kFeatureBlocks = HeadDimV / 16;     // of a row of O
-  static constexpr int kBoxes = HeadDim / kBoxColumns;     // of a row of Q or K
-  static constexpr int kBoxesV = HeadDimV / kBoxColumns;   // of a row of V or O
+  static constexpr int kBoxes = (HeadDim + kBoxColumns - 1) / kBoxColumns;    // of a row of Q or K
+  static constexpr int kBoxesV = (HeadDimV + kBoxColumns - 1) / kBoxColumns;  // of a row of V or O
   static constexpr int kProducerRegisters = kConsumers == 2 ? 40 : 32;
   static constexpr int kConsumerRegisters = kConsumers == 2 ? 232 : 160;
+
+  // What ablations.cu takes back, one at a time.
+  static constexpr float kRescaleThreshold = 8;    // O is rescaled where P would be above 2^8
+  static constexpr bool kOverlapsProducts = true;  // S of the next key tile beside P V of this one
+  static constexpr bool kIsPersistent = true;      // a block walks over many query tiles
 
   // Of a box of rows of Q or O, and of K or V.
   static constexpr int kBytesM = 2 * kBlockM * kBoxColumns;
@@ -114,6 +119,12 @@ struct Tiles<T, 64, 64> {
   using Large = Config<T, 64, 64, 192, 128>;
   using Small = Config<T, 64, 64, 128, 128>;
   static constexpr double kLargeCost = 1.27;
+};
+template <class T>
+struct Tiles<T, 96, 96> {
+  using Large = Config<T, 96, 96, 128, 128>;
+  using Small = Large;
+  static constexpr double kLargeCost = 1;
 };
 template <class T>
 struct Tiles<T, 128, 128> {

@@ -37,8 +37,10 @@ double estimate_time(const ForwardParams& p, const DeviceProperties& device, dou
 template <class Config>
 cudaError_t launch_config(const ForwardParams& p, Dtype dtype, const LaunchContext& context) {
   TensorMaps maps{};
+  // Whole 16 bytes of a row of out. Of a Dv below 8 there are none, and nobody stores through the map.
+  const int whole_features = std::max(p.Dv / 8 * 8, 8);
   if (!make_tensor_map(maps.q, dtype, p.q, p.q_stride, p.B, p.H, p.M, p.D, Config::kBlockM) ||
-      !make_tensor_map(maps.out, dtype, p.out, p.out_stride, p.B, p.H, p.M, p.Dv, 64)) {
+      !make_tensor_map(maps.out, dtype, p.out, p.out_stride, p.B, p.H, p.M, whole_features, 64)) {
     return cudaErrorInvalidValue;
   }
   if (p.N > 0 && (!make_tensor_map(maps.k, dtype, p.k, p.k_stride, p.B, p.Hk, p.N, p.D, Config::kBlockN) ||
@@ -46,7 +48,7 @@ cudaError_t launch_config(const ForwardParams& p, Dtype dtype, const LaunchConte
     return cudaErrorInvalidValue;
   }
   const auto tiles = static_cast<int32_t>(query_blocks(p, Config::kBlockM));
-  const int blocks = std::min(tiles, context.device->multiprocessors);
+  const int blocks = Config::kIsPersistent ? std::min(tiles, context.device->multiprocessors) : tiles;
   const Schedule schedule = {make_round_order(p, Config::kBlockM, blocks), make_scale(p.scale)};
   return launch_kernel<forward_kernel<Config>>(context, dim3(static_cast<unsigned>(blocks)),
                                                dim3(Config::kThreads), kSharedBytes<Config>, p, schedule,

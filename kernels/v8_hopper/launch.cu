@@ -17,6 +17,7 @@ template <class T, class F>
 auto with_head_dims(int64_t D, int64_t Dv, F f) {
   const int64_t head_dim = std::max(D, Dv);
   if (head_dim <= 64) return f(Tiles<T, 64, 64>{});
+  if (head_dim <= 96) return f(Tiles<T, 96, 96>{});
   if (head_dim <= 128) return f(Tiles<T, 128, 128>{});
   if (head_dim <= 192 && Dv <= 128) return f(Tiles<T, 192, 128>{});
   if (head_dim <= 192) return f(Tiles<T, 192, 192>{});
@@ -33,9 +34,10 @@ template <class Tiles>
 constexpr int kLargestSharedBytes = std::max(kSharedBytes<typename Tiles::Large>,
                                              kSharedBytes<typename Tiles::Small>);
 
+constexpr int64_t kLargestStride = int64_t{1} << 39;  // elements: a tensor map takes less than 2^40 bytes
+
 // What a tensor map cannot say of a tensor [B, heads, rows, features].
 std::string reject_strides(const char* name, const Strides& stride, int64_t B, int64_t heads, int64_t rows) {
-  constexpr int64_t kLargest = int64_t{1} << 39;  // elements: 2^40 bytes
   if (rows == 0) return "";
   const struct {
     const char* dimension;
@@ -43,12 +45,46 @@ std::string reject_strides(const char* name, const Strides& stride, int64_t B, i
   } strides[] = {{"batch", stride.batch, B}, {"head", stride.head, heads}, {"sequence", stride.seq, rows}};
   for (const auto& [dimension, elements, size] : strides) {
     if (size <= 1) continue;
-    if (elements == 0 || elements >= kLargest) {
+    if (elements == 0 || elements >= kLargestStride) {
       return std::string("copies by tensor map, which takes no ") + dimension + " stride of " +
              std::to_string(elements) + " (" + name + ")";
     }
   }
   return "";
+}
+
+// The query heads of a group as the rows of one head, so that few queries fill a tile and a group's keys are
+// read once: where strides alone can say it, and rows need no mask of their own. A single query's keys are
+// those between two bounds; more queries are one run of rows where a head follows the one before it. LSE lies
+// in that order already.
+ForwardParams pack_group(const ForwardParams& given) {
+  ForwardParams p = given;
+  const bool sees_all = p.window_lo == -p.M && p.window_hi == p.N;
+  const auto one_run = [&](const Strides& stride) { return stride.head == p.M * stride.seq; };
+  const auto fits = [&](const Strides& stride) { return stride.head * p.group < kLargestStride; };
+  if (p.group == 1 || p.M >= 64 || !fits(p.q_stride) || !fits(p.out_stride)) return p;
+  if (p.M > 1 && !(sees_all && one_run(p.q_stride) && one_run(p.out_stride))) return p;
+  if (p.M == 1) {
+    const int first = std::max(p.window_lo, 0), last = std::min(p.window_hi, p.N - 1);
+    const auto from_first = [&](const void* keys, const Strides& stride) {
+      return static_cast<const char*>(keys) + 2 * int64_t{first} * stride.seq;
+    };
+    p.N = std::max(last + 1 - first, 0);
+    if (p.N > 0) {
+      p.k = from_first(p.k, p.k_stride);
+      p.v = from_first(p.v, p.v_stride);
+    }
+    p.q_stride.seq = p.q_stride.head;
+    p.out_stride.seq = p.out_stride.head;
+  }
+  p.q_stride.head *= p.group;
+  p.out_stride.head *= p.group;
+  p.M *= p.group;
+  p.H = p.Hk;
+  p.group = 1;
+  p.window_lo = -p.M;
+  p.window_hi = p.N;
+  return p;
 }
 
 }  // namespace
@@ -81,7 +117,8 @@ int prepare_forward(const ForwardProblem& problem, const DeviceProperties& devic
                     [&](auto tiles) { return prepare<decltype(tiles)>(device); });
 }
 
-int launch_forward(const ForwardParams& params, const LaunchContext& context, Dtype dtype_in, Dtype) {
+int launch_forward(const ForwardParams& given, const LaunchContext& context, Dtype dtype_in, Dtype) {
+  const ForwardParams params = pack_group(given);
   return with_tiles(dtype_in, params.D, params.Dv,
                     [&](auto tiles) { return launch<decltype(tiles)>(params, dtype_in, context); });
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 #include <new>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,15 @@ std::size_t index(std::int64_t i) {
 
 class BackwardCases : public RowSuite {
  protected:
+  /// Bytes of workspace that the row wants for the call; nothing where it rejects it.
+  std::optional<std::size_t> workspace_size(const fa_backward_args& args) const {
+    std::size_t bytes = 0;
+    const fa_status status =
+        fa_backward_workspace_size(&args, static_cast<fa_version>(row().version), &bytes);
+    if (status == FA_OK) return bytes;
+    EXPECT_TRUE(status == FA_UNSUPPORTED && !on_host()) << fa_last_error();
+    return std::nullopt;
+  }
   /// 3 times the problem's normal q, k and v.
   Inputs tripled(const Problem& p) const {
     Inputs inputs = make_inputs(p);
@@ -326,6 +336,102 @@ TEST_P(BackwardCases, P09_LastStrideIsOne) {
   for (const float x : arrays.dq.get()) ASSERT_TRUE(std::isnan(x)) << "written";
 }
 
+// ---- P11: very large logits ----------------------------------------------------------------------------
+
+// One key of 64 wins by 158 in the exponent: dV is dO at that key and 0 at the others, whose P is 0 in fp32;
+// dS = P (dP - Delta) is 0 everywhere, at the winner since Delta = dP there.
+TEST_P(BackwardCases, P11_VeryNegativeLogits) {
+  int ran = 0;
+  for (const std::int64_t D : {128, 64}) {
+    for (const std::int64_t winner : {0, 17, 63}) {
+      const Problem p = problem(shape(1, 16, 16, 1, 64, D) + " seed 3");
+      SCOPED_TRACE(to_string(p) + ", key " + std::to_string(winner));
+      Inputs in = make_inputs(p);
+      std::fill(in.q.begin(), in.q.end(), 0.0f);
+      std::fill(in.k.begin(), in.k.end(), 0.0f);
+      for (std::int64_t h = 0; h < p.H; ++h) {
+        in.q[index(h * D)] = 448;
+        for (std::int64_t j = 0; j < p.N; ++j)
+          in.k[index((h * p.N + j) * D)] = j == winner ? -540.0f : -544.0f;
+      }
+      const BackwardInputs inputs = make_backward_inputs(p, in);
+      ASSERT_NEAR(inputs.lse[0], -540.0 * 448 / std::sqrt(static_cast<double>(D)), 0.05);
+      const auto got = run_row(p, inputs, row());
+      if (!got) continue;
+      ++ran;
+      EXPECT_EQ(check_backward(p, inputs, *got), "");
+      // P is 1 up to the rounding of LSE, whose unit is 2^-9, and the type's.
+      const float relative = 0x1p-8f + 4 * (p.dtype == Dtype::bfloat16 ? 0x1p-8f : 0x1p-11f);
+      for (std::int64_t r = 0; r < p.H * p.N; ++r) {
+        for (std::int64_t d = 0; d < D; ++d) {
+          const float want = r % p.N == winner ? inputs.dout[index(r / p.N * D + d)] : 0.0f;
+          ASSERT_NEAR(got->dv[index(r * D + d)], want, relative * std::fabs(want)) << "key row " << r;
+        }
+      }
+      // Half a unit of dS would be dozens: what is left is the rounding of dP - Delta, times 448 or 544.
+      for (const float x : got->dq) ASSERT_NEAR(x, 0.0f, 0.05f);
+      for (const float x : got->dk) ASSERT_NEAR(x, 0.0f, 0.05f);
+    }
+  }
+  if (ran == 0) GTEST_SKIP() << "the row rejects every problem of this case";
+}
+
+TEST_P(BackwardCases, P11_VeryPositiveLogits) {
+  // All logits equal 8e6, where LSE has a unit of 0.5: P = 1 / 64 up to a factor, finite and equal for all
+  // keys.
+  const Problem level = problem("H1 M3 N64 D64");
+  Inputs in = make_inputs(level);
+  std::fill(in.q.begin(), in.q.end(), 1000.0f);
+  std::fill(in.k.begin(), in.k.end(), 1000.0f);
+  const BackwardInputs inputs = make_backward_inputs(level, in);
+  ASSERT_NEAR(inputs.lse[0], 8e6 + std::log(64.0), 0.5);
+  const auto got = run_row(level, inputs, row());
+  if (!got) GTEST_SKIP() << "the row rejects " << to_string(level);
+  EXPECT_EQ(check_backward(level, inputs, *got), "");
+  for (std::int64_t d = 0; d < 64; ++d) {
+    double sum = 0;
+    for (std::int64_t i = 0; i < 3; ++i) sum += static_cast<double>(inputs.dout[index(i * 64 + d)]) / 64;
+    for (std::int64_t j = 0; j < 64; ++j) {
+      const double x = static_cast<double>(got->dv[index(j * 64 + d)]);
+      ASSERT_GE(x / sum, std::exp(-0.75)) << "key " << j << ", column " << d;
+      ASSERT_LE(x / sum, std::exp(0.75)) << "key " << j << ", column " << d;
+    }
+  }
+  if (row().dtype == Dtype::float16) return;  // does not hold what follows
+
+  // One key: the logit, 1.4e11, and all sums on the way are exact in fp32, so that P = 1 and dP = Delta.
+  const Problem one = problem("H1 M1 N1 D64");
+  BackwardInputs large;
+  large.in.q = large.in.k = large.in.v = large.out = std::vector<float>(64, 133120.0f);
+  large.dout = std::vector<float>(64, 1.0f);
+  large.lse = {133120.0f * 133120.0f * 8};
+  const auto exact = run_row(one, large, row());
+  ASSERT_TRUE(exact);
+  for (const float x : exact->dv) ASSERT_EQ(x, 1.0f);
+  for (const float x : exact->dq) ASSERT_EQ(x, 0.0f);
+  for (const float x : exact->dk) ASSERT_EQ(x, 0.0f);
+}
+
+// A hidden key's logit lies up to 6,336 above the row's LSE: e^(S - LSE) is infinite, and must not meet a 0.
+TEST_P(BackwardCases, P11_TheMaskedMaximumDoesNotCount) {
+  const Problem p = problem("H2 S100 D64 causal");
+  Inputs in = make_inputs(p);
+  for (std::int64_t r = 0; r < 200; ++r) {
+    for (std::int64_t d = 0; d < 64; ++d) {
+      in.q[index(r * 64 + d)] = 8;
+      in.k[index(r * 64 + d)] = static_cast<float>(r % 100);
+    }
+  }
+  const BackwardInputs inputs = make_backward_inputs(p, in);
+  const auto got = run_row(p, inputs, row());
+  if (!got) GTEST_SKIP() << "the row rejects " << to_string(p);
+  EXPECT_EQ(check_backward(p, inputs, *got), "");
+  // Each row sees its own key alone, 64 above the next.
+  for (std::size_t i = 0; i < got->dv.size(); ++i) ASSERT_EQ(got->dv[i], inputs.dout[i]) << i;
+  for (const float x : got->dq) ASSERT_NEAR(x, 0.0f, 0.05f);
+  for (const float x : got->dk) ASSERT_NEAR(x, 0.0f, 0.05f);
+}
+
 // ---- P12: garbage beyond the used length; dirty workspace ----------------------------------------------
 
 // Keys of a cache with room for more: what lies in the room is not read, and its gradients are not written.
@@ -364,11 +470,9 @@ TEST_P(BackwardCases, P12_DirtyWorkspace) {
     const Problem p = problem(line);
     const Arrays arrays(p, make_backward_inputs(p), row().side);
     fa_backward_args args = arrays.args(p);
-    std::size_t bytes = 0;
-    const fa_status status =
-        fa_backward_workspace_size(&args, static_cast<fa_version>(row().version), &bytes);
-    if (status == FA_UNSUPPORTED && !on_host()) GTEST_SKIP() << fa_last_error();
-    ASSERT_EQ(status, FA_OK) << fa_last_error();
+    const std::optional<std::size_t> size = workspace_size(args);
+    if (!size) GTEST_SKIP() << fa_last_error();
+    const std::size_t bytes = *size;
     ASSERT_EQ(run_args(args, row()), FA_OK) << fa_last_error();
     const std::vector<std::uint32_t> dq = arrays.dq.bits(), dk = arrays.dk.bits(), dv = arrays.dv.bits();
     GuardedBuffer workspace(row().side, bytes, 0xa5);
@@ -379,6 +483,35 @@ TEST_P(BackwardCases, P12_DirtyWorkspace) {
       ASSERT_EQ(run_args(args, row()), FA_OK) << fa_last_error();
       EXPECT_TRUE(arrays.dq.bits() == dq && arrays.dk.bits() == dk && arrays.dv.bits() == dv)
           << "filled with " << static_cast<int>(fill);
+      EXPECT_EQ(workspace.damage(), "");
+    }
+  }
+}
+
+// Without the deterministic mode what is summed in the workspace must start from 0, whatever lay there. The
+// sums' order is free: no two runs need have the same bits.
+TEST_P(BackwardCases, P12_SumsStartFromZeroInADirtyWorkspace) {
+  for (const char* line : {"B2 H4/2 M65 N130 D64 causal", "B1 H3 M130 N65 D72", "B1 H2 M40 N300 D33/48",
+                           "B2 H2/1 M33 N33 D128 causal grad-fp32", "H1 M200 N3 D64 causal"}) {
+    SCOPED_TRACE(line);
+    const Problem p = problem(line);
+    const BackwardInputs inputs = make_backward_inputs(p);
+    const BackwardReference reference = make_backward_reference(p, inputs);
+    Arrays arrays(p, inputs, row().side);
+    fa_backward_args args = arrays.args(p);
+    const std::optional<std::size_t> size = workspace_size(args);
+    if (!size) GTEST_SKIP() << fa_last_error();
+    const std::size_t bytes = *size;
+    GuardedBuffer workspace(row().side, bytes, 0xa5);
+    args.workspace = workspace.data();
+    args.workspace_size = bytes;
+    // 0x3c: small numbers, which a sum would keep; 0x7f: 3.4e38 as fp32; 0xff: NaN.
+    for (const unsigned char fill : {0x00, 0x3c, 0x7f, 0xff}) {
+      workspace.write(std::vector<unsigned char>(bytes, fill).data());
+      for (Array* gradient : {&arrays.dq, &arrays.dk, &arrays.dv}) gradient->fill(0xff);
+      ASSERT_EQ(run_args(args, row()), FA_OK) << fa_last_error();
+      const Gradients<float> got = {arrays.dq.get(), arrays.dk.get(), arrays.dv.get()};
+      EXPECT_EQ(check_backward(p, reference, inputs, got), "") << "filled with " << static_cast<int>(fill);
       EXPECT_EQ(workspace.damage(), "");
     }
   }

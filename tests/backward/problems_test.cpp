@@ -57,11 +57,7 @@ std::vector<RowGroup> rows_by_groups() {
 
 class BackwardProblems : public testing::TestWithParam<RowGroup> {
  protected:
-  void SetUp() override {
-    const Row& row = GetParam().row;
-    if (!row.built) GTEST_SKIP() << "skipped: this build left out " << row.kernel;
-    if (row.side == Side::device && !have_device()) GTEST_SKIP() << "skipped: no CUDA device";
-  }
+  void SetUp() override { skip_unless_available(GetParam().row); }
 };
 
 TEST_P(BackwardProblems, HoldTheBounds) {

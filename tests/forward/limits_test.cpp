@@ -651,7 +651,9 @@ Best best_of(Dtype dtype) {
   }
   const bool half = dtype == Dtype::float16;
   const char* const v7 = half ? "v7_ampere_fp16" : "v7_ampere_bf16";
-  return {v7, v7, v7, half ? "v2_flash2_fp16" : "v2_flash2_bf16"};
+  const char* const v8 = half ? "v8_hopper_fp16" : "v8_hopper_bf16";
+  const char* const first = on_hopper() ? v8 : v7;
+  return {first, first, v7, half ? "v2_flash2_fp16" : "v2_flash2_bf16"};
 }
 
 class AutoOnDevice : public testing::TestWithParam<Dtype> {

@@ -30,6 +30,7 @@ struct MmaRows {
   float O[kRowBlocks][kColumns][4];     // not normalised
   float R[kRowBlocks][2];               // what P is relative to, in powers of two
   float l[kRowBlocks][2];               // this lane's part of the sum, until finish()
+  float top[kRowBlocks][2];             // the largest score so far, not scaled
 
   float factor;  // of the tile
 
@@ -40,6 +41,7 @@ struct MmaRows {
       for (int half = 0; half < 2; ++half) {
         R[i][half] = kNoReference;
         l[i][half] = 0.0f;
+        top[i][half] = no_score();
       }
 #pragma unroll
       for (int c = 0; c < kColumns; ++c) {
@@ -91,9 +93,20 @@ struct MmaRows {
     }
   }
 
-  /// The online softmax over one key tile, first half: P = 2^(factor S - R). The reference R is the largest
-  /// score so far times scale_log2, rounded; O and l are rescaled where it has grown in some row of the warp.
-  /// scale_log2 > 0.
+  /// Takes a tile's scores into top, and returns what R becomes: the largest score times scale_log2, rounded,
+  /// where that is more than Config::kRescaleThreshold above it, else what it is. P is then larger than 1; O,
+  /// l and LSE have one R as ever, and nothing is to be rescaled. scale_log2 > 0.
+  __device__ float next_reference(int i, int half, float scale_log2) {
+    float x = top[i][half];
+#pragma unroll
+    for (int c = 0; c < kKeyColumns; ++c) x = fmaxf(x, fmaxf(S[i][c][2 * half], S[i][c][2 * half + 1]));
+    top[i][half] = group_max<4>(x);
+    const float largest = top[i][half] * scale_log2;
+    return largest > R[i][half] + Config::kRescaleThreshold ? largest : R[i][half];
+  }
+
+  /// The online softmax over one key tile, first half: P = 2^(factor S - R), with O and l rescaled where R
+  /// has grown in some row of the warp. scale_log2 > 0.
   __device__ void update_reference(float scale_log2) {
     float R_new[kRowBlocks][2];
     bool grown = false, large = false;
@@ -101,10 +114,7 @@ struct MmaRows {
     for (int i = 0; i < kRowBlocks; ++i) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        float x = S[i][0][2 * half];
-#pragma unroll
-        for (int c = 0; c < kKeyColumns; ++c) x = fmaxf(x, fmaxf(S[i][c][2 * half], S[i][c][2 * half + 1]));
-        R_new[i][half] = fmaxf(R[i][half], group_max<4>(x) * scale_log2);
+        R_new[i][half] = next_reference(i, half, scale_log2);
         grown |= R_new[i][half] > R[i][half];
         large |= fabsf(R_new[i][half]) > kLargestReference;
       }
@@ -181,14 +191,26 @@ struct MmaRows {
     P[3] = pack<T>(S[i][2 * j + 1][2], S[i][2 * j + 1][3]);
   }
 
+  /// 1 / the sum that O is divided by. l: the row's whole sum.
+  ///
+  /// Where R is the largest score, P of that key is exactly 1. Above R it is rounded to T, by up to half a
+  /// unit, of which the O of a row that one key dominates would keep all: so the sum takes that P as it was
+  /// rounded. LSE has the sum as it is.
+  __device__ float normalisation(int i, int half, float l_row, float scale_log2) const {
+    const float rounded = __fmul_rn(top[i][half], scale_log2) - R[i][half];
+    const float exact = fmaf(top[i][half], scale_log2, -R[i][half]);
+    const float P = ptx::ex2(fabsf(R[i][half]) > kLargestReference ? rounded : exact);  // as in the tile
+    return inverse_sum(l_row + (to_float(from_float<T>(P)) - P));
+  }
+
   /// The lanes' sums meet, and O is normalised.
-  __device__ void finish() {
+  __device__ void finish(float scale_log2) {
 #pragma unroll
     for (int i = 0; i < kRowBlocks; ++i) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         l[i][half] = group_sum<4>(l[i][half]);
-        const float normalise = inverse_sum(l[i][half]);
+        const float normalise = normalisation(i, half, l[i][half], scale_log2);
 #pragma unroll
         for (int c = 0; c < kColumns; ++c) {
           O[i][c][2 * half] *= normalise;
@@ -207,8 +229,7 @@ struct MmaRows {
       for (int half = 0; half < 2; ++half) {
         const int query = query0 + row_of(i, 2 * half);
         if (query >= p.M) continue;
-        constexpr float kLn2 = 0.6931471805599453f;
-        p.lse[(static_cast<int64_t>(b) * p.H + h) * p.M + query] = log_sum_exp(R[i][half] * kLn2, l[i][half]);
+        p.lse[(static_cast<int64_t>(b) * p.H + h) * p.M + query] = log_sum_exp2(R[i][half], l[i][half]);
       }
     }
   }

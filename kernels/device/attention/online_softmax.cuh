@@ -20,6 +20,12 @@ __device__ inline float log_sum_exp(float m, float l) {
   return l == 0.0f ? no_score() : m + logf(l);
 }
 
+/// The same where R is in powers of two: LSE = R ln(2) + ln(l). One rounding, the same in every instance.
+__device__ inline float log_sum_exp2(float R, float l) {
+  constexpr float kLn2 = 0.6931471805599453f;
+  return l == 0.0f ? no_score() : fmaf(R, kLn2, logf(l));
+}
+
 /// 1 / l; 0 for an empty row, so that O = 0.
 __device__ inline float inverse_sum(float l) {
   return l == 0.0f ? 0.0f : 1.0f / l;

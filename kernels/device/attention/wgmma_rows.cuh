@@ -11,6 +11,15 @@
 namespace fa::internal {
 
 template <class Config>
+struct WgmmaRows;
+
+/// S becomes P, and l gets the lane's sums. A Config may have its own.
+template <class Config>
+__device__ void exponentiate_scores(WgmmaRows<Config>& rows) {
+  rows.exponentiate();
+}
+
+template <class Config>
 struct WgmmaRows : MmaRows<Config> {
   using Base = MmaRows<Config>;
   using T = typename Config::Element;
@@ -25,7 +34,7 @@ struct WgmmaRows : MmaRows<Config> {
   __device__ float (&output())[kHeadDimV / 2] { return reinterpret_cast<float(&)[kHeadDimV / 2]>(this->O); }
 
   /// Starts S = Q K^T, one group. q, k: descriptors of the warpgroup's rows of Q and of the key tile.
-  __device__ void start_scores(uint64_t q, uint64_t k) {
+  __device__ void start_scores(uint32_t q, uint32_t k) {
     ptx::wgmma_fence();
 #pragma unroll
     for (int d = 0; d < Config::kHeadDim; d += 16) {
@@ -36,7 +45,7 @@ struct WgmmaRows : MmaRows<Config> {
   }
 
   /// Starts O += P V, one group. v: descriptor of the value tile.
-  __device__ void start_output(uint64_t v) {
+  __device__ void start_output(uint32_t v) {
     ptx::pin(P);
     ptx::pin(output());
     ptx::wgmma_fence();
@@ -64,16 +73,11 @@ struct WgmmaRows : MmaRows<Config> {
   /// The online softmax over one key tile: S becomes 2^(factor S - R) as in MmaRows, with O left to
   /// rescale_output(), for a product may own it.
   __device__ void softmax(float scale_log2) {
-    grown = false;
     bool large = false;
+    grown = false;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float x = this->S[0][0][2 * half];
-#pragma unroll
-      for (int c = 0; c < Base::kKeyColumns; ++c) {
-        x = fmaxf(x, fmaxf(this->S[0][c][2 * half], this->S[0][c][2 * half + 1]));
-      }
-      const float R_new = fmaxf(this->R[0][half], group_max<4>(x) * scale_log2);
+      const float R_new = this->next_reference(0, half, scale_log2);
       grown |= R_new > this->R[0][half];
       large |= fabsf(R_new) > Base::kLargestReference;
       rescale[half] = ptx::ex2(this->R[0][half] - R_new);
@@ -85,7 +89,7 @@ struct WgmmaRows : MmaRows<Config> {
       this->factor = 1.0f;
       this->scale_scores(scale_log2);
     }
-    this->exponentiate();
+    exponentiate_scores(*this);
   }
 
   __device__ void pack() {

@@ -121,6 +121,10 @@ __device__ void wgmma(float (&c)[N / 2], const uint32_t (&a)[4], uint64_t b) {
     FA_WGMMA_REGISTERS(64, "f16", 4, 32, 33, 34, 35, 36);
   } else if constexpr (N == 64) {
     FA_WGMMA_REGISTERS(64, "bf16", 4, 32, 33, 34, 35, 36);
+  } else if constexpr (N == 96 && kHalf) {
+    FA_WGMMA_REGISTERS(96, "f16", 6, 48, 49, 50, 51, 52);
+  } else if constexpr (N == 96) {
+    FA_WGMMA_REGISTERS(96, "bf16", 6, 48, 49, 50, 51, 52);
   } else if constexpr (N == 128 && kHalf) {
     FA_WGMMA_REGISTERS(128, "f16", 8, 64, 65, 66, 67, 68);
   } else if constexpr (N == 128) {

@@ -12,24 +12,31 @@ inline constexpr int kBoxColumns = 64;
 inline constexpr int kBoxRowBytes = 128;
 inline constexpr int kSwizzleAtomBytes = 1024;  // tiles start at multiples of it
 
-/// By whole warps. leading_bytes: from one 64-column box to the next where the columns are the product's M or
-/// N; unused elsewhere. Groups of eight rows follow each other.
-__device__ inline uint64_t tile_descriptor(uint32_t shared, int leading_bytes) {
-  constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
+/// What every tile's descriptor has in its upper word: groups of eight rows follow each other, and the
+/// swizzle.
+inline constexpr uint32_t kTileDescriptorHigh = uint32_t{1} << 30 | kSwizzleAtomBytes / 16;
+
+/// The lower word of a tile's descriptor, in which it moves. By whole warps. leading_bytes: from one
+/// 64-column box to the next where the columns are the product's M or N; unused elsewhere.
+__device__ inline uint32_t tile_descriptor(uint32_t shared, int leading_bytes) {
   const uint32_t low = static_cast<uint32_t>(leading_bytes / 16) << 16 | (shared & 0x3ffff) / 16;
   // By shuffle, so that the compiler sees one value for the warp and steps it in uniform registers.
-  return kSwizzle128 | uint64_t{kSwizzleAtomBytes / 16} << 32 | __shfl_sync(0xffffffffu, low, 0);
+  return __shfl_sync(0xffffffffu, low, 0);
+}
+
+__device__ inline uint64_t whole_descriptor(uint32_t low) {
+  return uint64_t{kTileDescriptorHigh} << 32 | low;
 }
 
 /// A tile whose rows are the product's M or N (Q, K): box k / 64, and in it columns from k on.
 template <int kRows>
-__device__ uint64_t rows_descriptor(uint64_t tile, int k) {
-  return tile + (k / kBoxColumns * (kRows * kBoxRowBytes) + k % kBoxColumns * 2) / 16;
+__device__ uint64_t rows_descriptor(uint32_t tile, int k) {
+  return whole_descriptor(tile + (k / kBoxColumns * (kRows * kBoxRowBytes) + k % kBoxColumns * 2) / 16);
 }
 
 /// A tile whose rows are the product's K (V): from row k on.
-__device__ inline uint64_t columns_descriptor(uint64_t tile, int k) {
-  return tile + k * kBoxRowBytes / 16;
+__device__ inline uint64_t columns_descriptor(uint32_t tile, int k) {
+  return whole_descriptor(tile + k * kBoxRowBytes / 16);
 }
 
 /// Bytes from a box's start to 16-byte chunk `chunk` of a row.

@@ -36,6 +36,9 @@ class Pipeline {
 
   __device__ int stage() const { return stage_; }
 
+  /// Tells the compiler which stage this is.
+  __device__ void is_at(int stage) { stage_ = stage; }
+
   __device__ void advance() {
     if (++stage_ == kStages) {
       stage_ = 0;

@@ -79,8 +79,8 @@ __global__ void __launch_bounds__(kThreads)
     load(s.K, k, full);
   }
   ptx::mbarrier_wait(full, 0);
-  const uint64_t sQ = internal::tile_descriptor(ptx::shared_address(&s.Q[0][threadIdx.x / 128 * 64][0]), 0);
-  const uint64_t sK = internal::tile_descriptor(ptx::shared_address(s.K), 0);
+  const uint32_t sQ = internal::tile_descriptor(ptx::shared_address(&s.Q[0][threadIdx.x / 128 * 64][0]), 0);
+  const uint32_t sK = internal::tile_descriptor(ptx::shared_address(s.K), 0);
   float c[N / 2];
 #pragma unroll
   for (float& x : c) x = 1e30f;  // which the first product does not add to
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
   ptx::mbarrier_wait(full, 0);
-  const uint64_t sV = internal::tile_descriptor(ptx::shared_address(s.V), kKeys * kBoxRowBytes);
+  const uint32_t sV = internal::tile_descriptor(ptx::shared_address(s.V), kKeys * kBoxRowBytes);
   float c[N / 2];
 #pragma unroll
   for (float& x : c) x = 3.0f;
