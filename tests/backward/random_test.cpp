@@ -60,6 +60,7 @@ Problem problem_for(std::uint64_t seed) {
   // Without a gradient to write nobody's code runs; BackwardRandom has such problems.
   problem.B = std::max<std::int64_t>(problem.B, 1);
   if (problem.N == 0) problem.M = std::max<std::int64_t>(problem.M, 1);
+  if (problem.layout == Layout::packed) problem.N = problem.M;
   if (seed % 4 != 0) return problem;
   const bool same = problem.D == problem.Dv;
   problem.D = kLarge[seed / 4 % std::size(kLarge)];

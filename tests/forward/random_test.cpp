@@ -56,6 +56,7 @@ Problem problem_for(const Row& row, std::uint64_t seed) {
   // Without a query nobody's code runs; Random has such problems.
   problem.B = std::max<std::int64_t>(problem.B, 1);
   problem.M = std::max<std::int64_t>(problem.M, 1);
+  if (problem.layout == Layout::packed) problem.N = problem.M;
   if (takes(problem, row)) return problem;
   if (problem.layout == Layout::unaligned) problem.layout = Layout::padded;
   problem.D = (problem.D + 7) / 8 * 8;
