@@ -9,7 +9,7 @@
 
 namespace fa::internal::v7 {
 
-// ---- chunks of a row where they are: every eight rows that ldmatrix reads lie in the same banks -----------
+// ---- chunks of a row where they are: every eight rows that ldmatrix reads lie in the same banks
 
 template <class Base>
 struct NotSwizzled : Base {
@@ -21,14 +21,13 @@ struct NotSwizzled : Base {
 };
 
 // ---- one stage: a tile of V is copied beside Q K^T alone, the next of K beside P V
-// -------------------------
 
 template <class Base>
 struct OneStage : Base {
   static constexpr int kStages = 1;
 };
 
-// ---- every tile masked ------------------------------------------------------------------------------------
+// ---- every tile masked
 
 template <class Base>
 struct NotPeeled : Base {};
@@ -40,14 +39,13 @@ __device__ void mask_tile(MmaRows<NotPeeled<Base>>& rows, const Window& window,
 }
 
 // ---- O rescaled wherever a row's largest score has grown
-// ---------------------------------------------------
 
 template <class Base>
 struct AlwaysRescaled : Base {
   static constexpr float kRescaleThreshold = 0;
 };
 
-// ---- exponentials first, then all of P V ------------------------------------------------------------------
+// ---- exponentials first, then all of P V
 
 template <class Base>
 struct ExponentialsFirst : Base {};
@@ -59,7 +57,7 @@ __device__ void tile_output(MmaRows<ExponentialsFirst<Base>>& rows,
   tile_output<true, ExponentialsFirst<Base>>(rows, sV);
 }
 
-// ---- P through shared memory: 16 keys at a time, written as accumulators and read back as left operands ---
+// ---- P through shared memory: 16 keys at a time, written as accumulators and read back as left operands
 
 template <class Base>
 struct PThroughShared : Base {};
@@ -109,7 +107,7 @@ __device__ void tile_output(MmaRows<PThroughShared<Base>>& rows, const TileRows<
   __syncwarp();  // P's place may be written again
 }
 
-// ---- the list ---------------------------------------------------------------------------------------------
+// ---- the list
 
 template <template <class> class Variant, int HeadDim>
 struct VariantTiles {

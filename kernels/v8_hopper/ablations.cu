@@ -12,7 +12,6 @@
 namespace fa::internal::v8 {
 
 // ---- a product at a time: P V of this key tile, then S of the next, then the softmax
-// -----------------------
 
 template <class Base>
 struct OneProduct : Base {
@@ -20,7 +19,6 @@ struct OneProduct : Base {
 };
 
 // ---- no turns: every consumer starts its products when it can
-// ----------------------------------------------
 
 template <class Base>
 struct NoTurns : Base {};
@@ -34,7 +32,6 @@ class Turns<NoTurns<Base>> {
 };
 
 // ---- a block a query tile
-// ----------------------------------------------------------------------------------
 
 template <class Base>
 struct OneTileABlock : Base {
@@ -42,7 +39,6 @@ struct OneTileABlock : Base {
 };
 
 // ---- O rescaled wherever a row's largest score has grown
-// ---------------------------------------------------
 
 template <class Base>
 struct AlwaysRescaled : Base {
@@ -50,7 +46,6 @@ struct AlwaysRescaled : Base {
 };
 
 // ---- a quarter of the exponentials on the FMA pipe
-// ---------------------------------------------------------
 
 template <class Base>
 struct QuarterByPolynomial : Base {};
@@ -69,7 +64,7 @@ __device__ void exponentiate_scores(WgmmaRows<QuarterByPolynomial<Base>>& rows) 
   }
 }
 
-// ---- no producer: the first thread of the first consumer copies a tile where one has been released --------
+// ---- no producer: the first thread of the first consumer copies a tile where one has been released
 
 template <class Base>
 struct NoProducer : Base {
@@ -158,7 +153,6 @@ __device__ void run_warpgroup(SharedTiles<NoProducer<Base>>& s, const TensorMaps
 }
 
 // ---- the list
-// ----------------------------------------------------------------------------------------------
 
 template <template <class> class Variant, int HeadDim>
 struct VariantTiles {
@@ -172,6 +166,9 @@ template <template <class> class Variant>
 int launch_variant(const ForwardParams& params, const LaunchContext& context, Dtype, Dtype) {
   if (std::max(params.D, params.Dv) <= 64) {
     return launch<VariantTiles<Variant, 64>>(params, Dtype::float16, context);
+  }
+  if (std::max(params.D, params.Dv) <= 96) {
+    return launch<VariantTiles<Variant, 96>>(params, Dtype::float16, context);
   }
   return launch<VariantTiles<Variant, 128>>(params, Dtype::float16, context);
 }

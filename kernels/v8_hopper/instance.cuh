@@ -29,8 +29,10 @@ double estimate_time(const ForwardParams& p, const DeviceProperties& device, dou
   const double longest = std::ceil(widest / Config::kBlockN);
   const bool is_even = p.window_lo == -p.M && p.window_hi == p.N;
   if (is_even) return std::ceil(tiles / blocks) * longest * cost;
-  // Below a diagonal lies half of the keys, and half of a tile at the diagonal itself is in vain.
-  const double mean = (static_cast<double>(p.N) + Config::kBlockM + Config::kBlockN) / 2 / Config::kBlockN;
+  // Below a diagonal lies half of the keys, and half of the query tile at the diagonal itself is in vain;
+  // where key tiles do not end with query tiles, half of a key tile too.
+  const double mean = (static_cast<double>(p.N) + Config::kBlockM) / 2 / Config::kBlockN +
+                      (Config::kBlockM % Config::kBlockN == 0 ? 0 : 0.5);
   return std::max(tiles / blocks * std::min(mean, longest), longest) * cost;
 }
 

@@ -275,6 +275,7 @@ __device__ void compute_tiles(SharedTiles<Config>& s, const TensorMaps& maps, co
           v.wait_full();
           rows.start_output(sV());
           rows.wait_output();
+          release(v, Ring::v);
         }
         rows.start_scores(sQ, sK());
         if constexpr (Config::kOverlapsProducts) {
@@ -286,8 +287,10 @@ __device__ void compute_tiles(SharedTiles<Config>& s, const TensorMaps& maps, co
         release(k, Ring::k);
         if (tile - 1 == walk.first_tile) release(q, Ring::q);
         softmax(tile - 1);
-        if constexpr (Config::kOverlapsProducts) rows.wait_output();
-        release(v, Ring::v);
+        if constexpr (Config::kOverlapsProducts) {
+          rows.wait_output();
+          release(v, Ring::v);
+        }
         rows.pack();
         rows.rescale_output();
       };

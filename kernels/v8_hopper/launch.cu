@@ -62,6 +62,8 @@ ForwardParams pack_group(const ForwardParams& given) {
   const bool sees_all = p.window_lo == -p.M && p.window_hi == p.N;
   const auto one_run = [&](const Strides& stride) { return stride.head == p.M * stride.seq; };
   const auto fits = [&](const Strides& stride) { return stride.head * p.group < kLargestStride; };
+  // Sums of two row numbers stay within 32 bits.
+  if (int64_t{p.M} * p.group > int64_t{1} << 30) return p;
   if (p.group == 1 || p.M >= 64 || !fits(p.q_stride) || !fits(p.out_stride)) return p;
   if (p.M > 1 && !(sees_all && one_run(p.q_stride) && one_run(p.out_stride))) return p;
   if (p.M == 1) {

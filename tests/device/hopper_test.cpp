@@ -231,7 +231,7 @@ INSTANTIATE_TEST_SUITE_P(Widths, HopperScores,
                          product_name);
 INSTANTIATE_TEST_SUITE_P(Widths, HopperOutput,
                          testing::Combine(testing::Values(Dtype::float16, Dtype::bfloat16),
-                                          testing::Values(64, 128, 192, 256)),
+                                          testing::Values(64, 96, 128, 192, 256)),
                          product_name);
 
 // ---- V8's order of query tiles -----------------------------------------------------------------------

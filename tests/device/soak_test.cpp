@@ -38,7 +38,7 @@ using soak::kNoCall;
 // multiprocessors take what is named here. One call takes about 5 to 60 us.
 constexpr const char* kProblems[] = {
     "B1 H67 S385 D64 seed 1",                                // 64: 192 queries
-    "B1 H64/8 S768 D64 causal bshd seed 2",                  // 64: 192 queries
+    "B1 H64/8 S960 D64 causal bshd seed 2",                  // 64: 192 queries
     "B2 H6/2 M700 N1500 D64 causal seed 3",                  // 64: 128 queries
     "B1 H16 M1000 N700 D64/62 window:200,50 padded seed 4",  // 64: 128 queries; rows of O end within 16 bytes
     "B1 H16 S1024 D128 causal bshd seed 5",                  // 128
@@ -51,6 +51,8 @@ constexpr const char* kProblems[] = {
     "B1 H8 M600 N1537 D256/250 padded seed 12",              // 256; rows of O end within 16 bytes
     "B3 H2 S1 D64 seed 13",                                  // one key, a block a head
     "B2 H32/8 M1 N1500 D128 seed 14",                        // one query
+    "B1 H16/4 S900 D96 causal seed 15",                      // 96
+    "B1 H8 M600 N1100 D96/90 padded seed 16",                // 96; rows of O end within 16 bytes
 };
 
 std::vector<Row> soaked_rows() {

@@ -381,9 +381,14 @@ TEST_P(Cases, P08_ManyHeadsBatchesQueries) {
         last, {tail(inputs.q, last.M * p.D), tail(inputs.k, p.N * p.D), tail(inputs.v, p.N * p.D)}, row());
     ASSERT_TRUE(alone);
     EXPECT_EQ(bits_of(alone->out), bits_of(tail(got->out, last.M * p.D)));
-    // To one unit: V7's tiles for a full device are other ones than those for a few blocks.
-    const std::vector<float> lse = tail(got->lse, last.M);
-    for (std::size_t i = 0; i < lse.size(); ++i) ASSERT_FLOAT_EQ(alone->lse[i], lse[i]) << "row " << i;
+    // V7's tiles for a full device are other ones than those for a few blocks: one unit apart, as seen on an
+    // H200.
+    const std::vector<std::uint32_t> lse = bits_of(tail(got->lse, last.M)), alone_lse = bits_of(alone->lse);
+    ASSERT_EQ(lse.size(), alone_lse.size());
+    const std::uint32_t units = row().version == Version::V7 ? 1 : 0;
+    for (std::size_t i = 0; i < lse.size(); ++i) {
+      ASSERT_LE(std::max(lse[i], alone_lse[i]) - std::min(lse[i], alone_lse[i]), units) << "row " << i;
+    }
   }
 }
 

@@ -42,10 +42,15 @@ float unit_normal(std::uint64_t stream, std::int64_t index) {
   return static_cast<float>(halves) * 0x1p-22f;
 }
 
+/// About how many additions a query head's products and softmax take.
+double operations(const Problem& p) {
+  return static_cast<double>(p.M) * static_cast<double>(p.N) * static_cast<double>(p.D + p.Dv + 64);
+}
+
 void fill_normal(std::vector<float>& values, std::uint64_t stream, float factor, Dtype dtype) {
   constexpr std::int64_t kChunk = 1 << 16;
   const auto count = static_cast<std::int64_t>(values.size());
-  parallel_for((count + kChunk - 1) / kChunk, [&](std::int64_t chunk) {
+  parallel_for((count + kChunk - 1) / kChunk, 64.0 * static_cast<double>(count), [&](std::int64_t chunk) {
     for (std::int64_t i = chunk * kChunk; i < std::min(count, (chunk + 1) * kChunk); ++i) {
       values[static_cast<std::size_t>(i)] = round_to(dtype, unit_normal(stream, i) * factor);
     }
@@ -120,7 +125,7 @@ class ThreePass {
     result.out.assign(product({p.B, p.H, p.M, p.Dv}), Real{0});
     result.lse.assign(product({p.B, p.H, p.M}), -std::numeric_limits<Real>::infinity());
     const std::int64_t blocks = (p.M + block_rows_ - 1) / block_rows_;
-    parallel_for(p.B * p.H * blocks, [&](std::int64_t task) {
+    parallel_for(p.B * p.H * blocks, operations(p) * static_cast<double>(p.B * p.H), [&](std::int64_t task) {
       thread_local Scratch scratch;
       const std::int64_t head = task / blocks, row = task % blocks * block_rows_;
       rows(head, row, std::min(row + block_rows_, p.M), scratch, result);
@@ -273,7 +278,8 @@ class ExplicitBackward {
     // Threads share one key head's rows, or, where there are many small ones, take a key head each.
     const std::int64_t heads = p_.B * p_.Hk;
     if (heads >= 8) {
-      parallel_for(heads, [&](std::int64_t head) { key_head(head, result, magnitudes, false); });
+      parallel_for(heads, 3 * operations(p_) * static_cast<double>(p_.B * p_.H),
+                   [&](std::int64_t head) { key_head(head, result, magnitudes, false); });
     } else {
       for (std::int64_t head = 0; head < heads; ++head) key_head(head, result, magnitudes, true);
     }
@@ -294,9 +300,9 @@ class ExplicitBackward {
   };
 
   template <class Work>
-  static void for_each(std::int64_t count, bool parallel, const Work& work) {
+  void for_each(std::int64_t count, bool parallel, const Work& work) const {
     if (parallel) {
-      parallel_for(count, work);
+      parallel_for(count, operations(p_), work);
     } else {
       for (std::int64_t i = 0; i < count; ++i) work(i);
     }

@@ -1,13 +1,14 @@
-/// 2^x on the FMA pipe (introduced by V8). The special-function unit makes 16 exponentials per clock and SM;
-/// where that is what a kernel waits for, a part of them can be made here. Cody and Waite's reduction: x = n
-/// + f with n the nearest integer, 2^f by a polynomial, n added to its exponent.
+/// 2^x on the FMA pipe, for an ablation of V8. The special-function unit makes 16 exponentials per clock and
+/// SM; where that alone is what a kernel waits for, a part of them can be made here. Cody and Waite's
+/// reduction: x = n + f with n the nearest integer, 2^f by a polynomial, n added to its exponent.
 #pragma once
 
 #include <cuda_runtime.h>
 
 namespace fa::internal {
 
-/// Relative error up to 2.9e-6 for x from -126 to 127; 2^0 = 1; 0 for x <= -127, -infinity included.
+/// Relative error up to 2.9e-6 for x from -126 to 127; 2^0 = 1; 0 for x <= -127, -infinity and NaN; between
+/// -127 and -126 a subnormal that is smaller than 2^-126.
 __device__ inline float exp2_polynomial(float x) {
   constexpr float kRound = 0x1.8p23f;  // x + kRound has the nearest integer in its last bits
   // Below, the exponent would wrap around. At -127 it becomes 0, and so does 1.0's whole word.

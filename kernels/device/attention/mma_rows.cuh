@@ -93,16 +93,21 @@ struct MmaRows {
     }
   }
 
+  /// Beyond kLargestReference, of a row that has seen a key.
+  __device__ static bool is_large(float R) {
+    return fabsf(R) > kLargestReference && R > kNoReference;
+  }
+
   /// Takes a tile's scores into top, and returns what R becomes: the largest score times scale_log2, rounded,
-  /// where that is more than Config::kRescaleThreshold above it, else what it is. P is then larger than 1; O,
-  /// l and LSE have one R as ever, and nothing is to be rescaled. scale_log2 > 0.
+  /// where that lies more than Config::kRescaleThreshold above R, else R as it is. P is then up to
+  /// 2^kRescaleThreshold; O, l and LSE have one R as ever, and nothing is to be rescaled. scale_log2 > 0.
   __device__ float next_reference(int i, int half, float scale_log2) {
     float x = top[i][half];
 #pragma unroll
     for (int c = 0; c < kKeyColumns; ++c) x = fmaxf(x, fmaxf(S[i][c][2 * half], S[i][c][2 * half + 1]));
     top[i][half] = group_max<4>(x);
     const float largest = top[i][half] * scale_log2;
-    return largest > R[i][half] + Config::kRescaleThreshold ? largest : R[i][half];
+    return largest - R[i][half] > Config::kRescaleThreshold ? largest : R[i][half];
   }
 
   /// The online softmax over one key tile, first half: P = 2^(factor S - R), with O and l rescaled where R
@@ -116,7 +121,7 @@ struct MmaRows {
       for (int half = 0; half < 2; ++half) {
         R_new[i][half] = next_reference(i, half, scale_log2);
         grown |= R_new[i][half] > R[i][half];
-        large |= fabsf(R_new[i][half]) > kLargestReference;
+        large |= is_large(R_new[i][half]);
       }
     }
     if (__any_sync(kFullWarp, grown)) move_reference(R_new);
@@ -191,15 +196,18 @@ struct MmaRows {
     P[3] = pack<T>(S[i][2 * j + 1][2], S[i][2 * j + 1][3]);
   }
 
-  /// 1 / the sum that O is divided by. l: the row's whole sum.
+  /// 1 / the sum that O is divided by. l_row: the row's whole sum.
   ///
-  /// Where R is the largest score, P of that key is exactly 1. Above R it is rounded to T, by up to half a
-  /// unit, of which the O of a row that one key dominates would keep all: so the sum takes that P as it was
-  /// rounded. LSE has the sum as it is.
+  /// P of the largest score is 1 where R is that score. Above R it is rounded to T, by up to half a unit, of
+  /// which the O of a row that one key dominates would keep all: so the sum takes that P as it was rounded.
+  /// LSE has the sum as it is. Of several keys that share the largest score the sum takes one: O of such a
+  /// row keeps up to half a unit of T.
   __device__ float normalisation(int i, int half, float l_row, float scale_log2) const {
     const float rounded = __fmul_rn(top[i][half], scale_log2) - R[i][half];
     const float exact = fmaf(top[i][half], scale_log2, -R[i][half]);
-    const float P = ptx::ex2(fabsf(R[i][half]) > kLargestReference ? rounded : exact);  // as in the tile
+    // As in the tile, but for a row below kLargestReference beside one beyond, whose tile had rounded scores
+    // too.
+    const float P = ptx::ex2(is_large(R[i][half]) ? rounded : exact);
     return inverse_sum(l_row + (to_float(from_float<T>(P)) - P));
   }
 

@@ -79,7 +79,7 @@ struct WgmmaRows : MmaRows<Config> {
     for (int half = 0; half < 2; ++half) {
       const float R_new = this->next_reference(0, half, scale_log2);
       grown |= R_new > this->R[0][half];
-      large |= fabsf(R_new) > Base::kLargestReference;
+      large |= Base::is_large(R_new);
       rescale[half] = ptx::ex2(this->R[0][half] - R_new);
       this->R[0][half] = R_new;
       this->l[0][half] *= rescale[half];

@@ -36,7 +36,7 @@ class Pipeline {
 
   __device__ int stage() const { return stage_; }
 
-  /// Tells the compiler which stage this is.
+  /// Sets the stage to what it is already, so that the compiler knows it.
   __device__ void is_at(int stage) { stage_ = stage; }
 
   __device__ void advance() {

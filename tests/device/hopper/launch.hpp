@@ -56,7 +56,7 @@ std::vector<int> take_turns(int warpgroups, int turns);
 // ---- wgmma.cuh ---------------------------------------------------------------------------------------
 
 inline constexpr int kProductRows = 128;  // by two warpgroups
-inline constexpr int kFeatures = 192;     // of a row of Q and K: three boxes
+inline constexpr int kFeatures = 160;     // of a row of Q and K: two boxes and a half
 
 /// [kProductRows][keys]: Q K^T, both in shared memory; Q [kProductRows][kFeatures], K [keys][kFeatures].
 /// keys: 80, 112 or 128.
@@ -69,7 +69,7 @@ constexpr int keys_beside(int features) {
 }
 
 /// [kProductRows][features]: 3 + P V, P in registers; P [kProductRows][keys], V [keys][features], where keys
-/// is keys_beside(features). features: 64, 128, 192 or 256.
+/// is keys_beside(features). features: 64, 96, 128, 192 or 256.
 std::vector<float> output(Dtype dtype, int features, const std::vector<uint16_t>& p,
                           const std::vector<uint16_t>& v);
 

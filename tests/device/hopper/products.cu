@@ -20,10 +20,14 @@ namespace ptx = internal::ptx;
 
 constexpr int kThreads = 128 * (kProductRows / 64);
 
-// Every tile is boxes of 64 columns.
+// Every tile is boxes of 64 columns, of which the last may be half a box.
+constexpr int boxes_of(int columns) {
+  return (columns + kBoxColumns - 1) / kBoxColumns;
+}
+
 template <class T, int N>
 struct alignas(internal::kSwizzleAtomBytes) SharedScores {
-  static constexpr int kBoxes = kFeatures / kBoxColumns;
+  static constexpr int kBoxes = boxes_of(kFeatures);
   T Q[kBoxes][kProductRows][kBoxColumns];
   T K[kBoxes][N][kBoxColumns];
   uint64_t full;
@@ -32,7 +36,7 @@ struct alignas(internal::kSwizzleAtomBytes) SharedScores {
 template <class T, int N>
 struct alignas(internal::kSwizzleAtomBytes) SharedValues {
   static constexpr int kKeys = keys_beside(N);
-  T V[N / kBoxColumns][kKeys][kBoxColumns];
+  T V[boxes_of(N)][kKeys][kBoxColumns];
   uint64_t full;
 };
 
@@ -167,6 +171,7 @@ template <class T>
 std::vector<float> run_output(Dtype dtype, int features, const DeviceArray<uint16_t>& p,
                               const DeviceArray<uint16_t>& v) {
   if (features == 64) return run_output<T, 64>(dtype, p, v);
+  if (features == 96) return run_output<T, 96>(dtype, p, v);
   if (features == 128) return run_output<T, 128>(dtype, p, v);
   if (features == 192) return run_output<T, 192>(dtype, p, v);
   return run_output<T, 256>(dtype, p, v);
