@@ -248,6 +248,7 @@ stage_sanitizer() {
 stage_accuracy() {
   local program=$BUILD/bench/tools/accuracy_attention status=0
   need "$program" || return 1
+  if ! have_gpu; then count "no CUDA device"; return 77; fi
   "$program" --seed 1 --json "$OUT/accuracy.json" || status=$?
   count "$(grep -o '"state": "[a-z]*"' "$OUT/accuracy.json" 2>/dev/null | sort | uniq -c | awk '{ gsub(/"/, "", $3); printf "%s%d %s", (NR > 1 ? ", " : ""), $1, $3 }')"
   return "$status"
@@ -256,6 +257,7 @@ stage_accuracy() {
 stage_bench() {
   local program=$BUILD/bench/bench_attention status=0 words=()
   need "$program" || return 1
+  if ! have_gpu; then count "no CUDA device"; return 77; fi
   read -r -a words <<<"$BENCH_ARGS"
   "$program" --side device --problems-dir "$root/bench/problems" --json "$OUT/bench.json" "${words[@]}" || status=$?
   count "$(grep -o '"state": "[a-z ]*"' "$OUT/bench.json" 2>/dev/null | sort | uniq -c | awk '{ gsub(/"/, "", $3); printf "%s%d %s", (NR > 1 ? ", " : ""), $1, $3 }')"
@@ -308,7 +310,7 @@ done
 gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1) || gpu=
 slug=$(tr '[:upper:] ' '[:lower:]_' <<<"${gpu:-no_gpu}" | tr -cd 'a-z0-9_')
 OUT=${OUT:-$root/bench/results/$(date -u +%F)-$slug}
-mkdir -p "$OUT"
+mkdir -p "$OUT" 2>/dev/null || die "--out: cannot make '$OUT'"
 OUT=$(cd "$OUT" && pwd)
 WORK=$(mktemp -d)
 trap 'rm -rf "$WORK"' EXIT
@@ -326,11 +328,18 @@ export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}${LD_LIBRARY_PATH:+${libraries:+:}}$l
 
 # ---- the run -------------------------------------------------------------------------------------------------
 
+# The commit of the programs, where it is named; else the checkout's.
+commit_of_checkout() {
+  local commit
+  commit=$(git -C "$root" rev-parse --verify -q HEAD) || { echo unknown; return; }
+  if git -C "$root" diff --quiet HEAD 2>/dev/null; then echo "$commit"; else echo "$commit-dirty"; fi
+}
+
 summary=$OUT/summary.txt
 {
   echo "date     $(date -u '+%F %H:%M UTC')"
   echo "gpu      $(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null | paste -sd';' || true)"
-  echo "commit   $(git -C "$root" rev-parse --verify -q HEAD || echo "${FLASHATTN_GIT_COMMIT:-unknown}")"
+  echo "commit   ${FLASHATTN_GIT_COMMIT:-$(commit_of_checkout)}"
   echo "host     $(uname -sr), $(nproc) processors"
 } | tee -a "$summary"
 have_gpu || echo "note     no GPU is visible; what needs one is skipped" | tee -a "$summary"

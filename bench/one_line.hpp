@@ -5,8 +5,8 @@
 
 namespace fa::bench {
 
-/// Line ends become ";", those at the end nothing. What is longer than 400 characters (cuDNN's reasons may
-/// fill pages) ends there, in " ...".
-std::string one_line(std::string text);
+/// Lines are joined by "; ", or by a space behind a colon; empty ones are left out. What is longer than 400
+/// characters (cuDNN's reasons may fill pages) ends there, in " ...".
+std::string one_line(const std::string& text);
 
 }  // namespace fa::bench

@@ -282,9 +282,9 @@ int run(int argc, char** argv) {
     throw UsageError("--problem: takes contiguous [B, H, S, D] alone");
   problem.dtype_out = problem.dtype_gradient = Dtype::none;
   problem.lse = true;
-  if (!test::have_device()) throw std::runtime_error("no CUDA device");
   std::ofstream markdown = opened(options.markdown, "--markdown");
   std::ofstream json = opened(options.json, "--json");
+  if (!test::have_device()) throw std::runtime_error("no CUDA device");
 
   Facts facts = run_facts(argc, argv);
   for (auto& fact : device_facts()) facts.push_back(std::move(fact));

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -11,6 +12,8 @@
 #include <ostream>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "tests/support/problem.hpp"
@@ -23,13 +26,18 @@ struct RowName {
   std::string operator()(const testing::TestParamInfo<Row>& info) const { return row_name(info.param); }
 };
 
-/// The number that an environment variable names. Throws std::invalid_argument where it names none.
+/// The number that an environment variable names, up to 2^53; `otherwise` where it is not set. Ends the
+/// program with 2 where it names none: parameters of tests are read before a test could fail.
 inline std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
-  const char* text = std::getenv(variable);
-  if (text == nullptr || *text == '\0') return otherwise;
-  char* end = nullptr;
-  const std::uint64_t value = std::strtoull(text, &end, 10);
-  if (*end != '\0') throw std::invalid_argument(std::string(variable) + " = " + text + " is not a number");
+  const char* set = std::getenv(variable);
+  if (set == nullptr || *set == '\0') return otherwise;
+  const std::string_view text = set;
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value > std::uint64_t{1} << 53) {
+    std::fprintf(stderr, "%s = '%s' must be a number from 0 to 2^53\n", variable, set);
+    std::exit(2);
+  }
   return value;
 }
 
