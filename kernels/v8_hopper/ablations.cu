@@ -155,11 +155,10 @@ __device__ void run_warpgroup(SharedTiles<NoProducer<Base>>& s, const TensorMaps
 // ---- the list
 
 template <template <class> class Variant, int HeadDim>
-struct VariantTiles {
+struct VariantTiles : Tiles<__half, HeadDim, HeadDim> {
   using Base = Tiles<__half, HeadDim, HeadDim>;
   using Large = Variant<typename Base::Large>;
   using Small = Variant<typename Base::Small>;
-  static constexpr double kLargeCost = Base::kLargeCost;
 };
 
 template <template <class> class Variant>

@@ -110,10 +110,15 @@ struct Schedule {
   Scale scale;
 };
 
-/// The tiles of a head dimension; the launch takes those that it estimates to end first. kLargeCost: time of
-/// a key tile of Large, where one of Small takes 1.
+/// The tiles of a head dimension: two, of which the launch takes those that it estimates to end first, or
+/// one. kLargeCost: time of a key tile of Large, where one of Small takes 1.
 template <class T, int HeadDim, int HeadDimV>
 struct Tiles;
+template <class OneConfig>
+struct OneTile {
+  using Large = OneConfig;
+  using Small = OneConfig;
+};
 template <class T>
 struct Tiles<T, 64, 64> {
   using Large = Config<T, 64, 64, 192, 128>;
@@ -121,34 +126,14 @@ struct Tiles<T, 64, 64> {
   static constexpr double kLargeCost = 1.25;  // measured: see README
 };
 template <class T>
-struct Tiles<T, 96, 96> {
-  using Large = Config<T, 96, 96, 128, 128>;
-  using Small = Large;
-  static constexpr double kLargeCost = 1;
-};
+struct Tiles<T, 96, 96> : OneTile<Config<T, 96, 96, 128, 128>> {};
 template <class T>
-struct Tiles<T, 128, 128> {
-  using Large = Config<T, 128, 128, 128, 128>;
-  using Small = Large;
-  static constexpr double kLargeCost = 1;
-};
+struct Tiles<T, 128, 128> : OneTile<Config<T, 128, 128, 128, 128>> {};
 template <class T>
-struct Tiles<T, 192, 128> {
-  using Large = Config<T, 192, 128, 128, 112>;
-  using Small = Large;
-  static constexpr double kLargeCost = 1;
-};
+struct Tiles<T, 192, 128> : OneTile<Config<T, 192, 128, 128, 112>> {};
 template <class T>
-struct Tiles<T, 192, 192> {
-  using Large = Config<T, 192, 192, 128, 112>;
-  using Small = Large;
-  static constexpr double kLargeCost = 1;
-};
+struct Tiles<T, 192, 192> : OneTile<Config<T, 192, 192, 128, 112>> {};
 template <class T>
-struct Tiles<T, 256, 256> {
-  using Large = Config<T, 256, 256, 128, 80>;
-  using Small = Large;
-  static constexpr double kLargeCost = 1;
-};
+struct Tiles<T, 256, 256> : OneTile<Config<T, 256, 256, 128, 80>> {};
 
 }  // namespace fa::internal::v8

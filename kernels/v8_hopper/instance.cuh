@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "kernels/launch.hpp"
 #include "kernels/v8_hopper/kernel.cuh"
@@ -61,11 +62,13 @@ template <class Tiles>
 cudaError_t launch(const ForwardParams& p, Dtype dtype, const LaunchContext& context) {
   using Large = typename Tiles::Large;
   using Small = typename Tiles::Small;
-  if (estimate_time<Large>(p, *context.device, Tiles::kLargeCost) <=
-      estimate_time<Small>(p, *context.device, 1)) {
-    return launch_config<Large>(p, dtype, context);
+  if constexpr (!std::is_same_v<Large, Small>) {
+    if (estimate_time<Small>(p, *context.device, 1) <
+        estimate_time<Large>(p, *context.device, Tiles::kLargeCost)) {
+      return launch_config<Small>(p, dtype, context);
+    }
   }
-  return launch_config<Small>(p, dtype, context);
+  return launch_config<Large>(p, dtype, context);
 }
 
 }  // namespace fa::internal::v8

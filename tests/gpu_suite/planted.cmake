@@ -58,17 +58,17 @@ endfunction()
 
 # expect(name stage status text ...): the stage's status; each text is in what it counted or printed, in this order.
 function(expect name stage status)
-  file(REMOVE_RECURSE "${WORK_DIR}/work")
-  file(MAKE_DIRECTORY "${WORK_DIR}/work" "${said}")
+  file(REMOVE_RECURSE "${WORK_DIR}/stage")
+  file(MAKE_DIRECTORY "${WORK_DIR}/stage" "${said}")
   execute_process(
     COMMAND "${CMAKE_COMMAND}" -E env "PATH=${WORK_DIR}/bin:$ENV{PATH}" "SAID=${said}" "BUILD=${WORK_DIR}/build"
-            "OUT=${WORK_DIR}/work" "WORK=${WORK_DIR}/work" SHARDS=2 BENCH_ARGS= --unset=FLASHATTN_MAX_SMEM
+            "OUT=${WORK_DIR}/stage" "WORK=${WORK_DIR}/stage" SHARDS=2 BENCH_ARGS= --unset=FLASHATTN_MAX_SMEM
             --unset=FLASHATTN_TEST_PROBLEMS --unset=FLASHATTN_TEST_RANDOM_LONG --unset=FLASHATTN_TEST_SOAK --unset=GTEST_SHARD_INDEX
             --unset=GTEST_TOTAL_SHARDS "${BASH}" "${SOURCE_DIR}/bench/gpu_suite.sh" __stage ${stage}
     RESULT_VARIABLE code OUTPUT_VARIABLE output ERROR_VARIABLE output)
   set(count "")
-  if(EXISTS "${WORK_DIR}/work/count")
-    file(READ "${WORK_DIR}/work/count" count)
+  if(EXISTS "${WORK_DIR}/stage/count")
+    file(READ "${WORK_DIR}/stage/count" count)
   endif()
   set(calls "")
   if(EXISTS "${said}/calls")
