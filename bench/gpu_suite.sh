@@ -4,7 +4,7 @@
 #   bench/gpu_suite.sh BUILD_DIR [stage ...] [--out DIR] [--shards N] [--bench-args 'words']
 #
 #   tests      the tests that run on a device, N processes at a time (default 8), and the tiles of the smaller classes of
-#              shared memory (FLASHATTN_MAX_SMEM)
+#              shared memory (FLASHATTN_MAX_SMEM) and of a device of 3 multiprocessors (FLASHATTN_MAX_MULTIPROCESSORS)
 #   random     2,000 random problems by every forward row of 16 bits from V7 on, and 1,000 by every backward row, N
 #              processes at a time
 #   soak       200,000 calls over two streams by each row of V8, in one process: each result is compared on the device,
@@ -74,6 +74,9 @@ on_device='*/V?_*:*/device*'
 in_smaller_classes='*/Problem*/V?_*:*/Exact.*/V?_*:*/BackwardProblem*/V?_*:*/BackwardExact.*/V?_*'
 in_smaller_classes+=':-*/V0_*:*/V3_*:*/V4_*:*/V5_*:*/V6_*'
 smaller_classes=(101376 166912)
+# What ctest runs as forward_on_3_multiprocessors: the rows that count them.
+on_few_multiprocessors='*/Problem*/V7_*:*/Problem*/V8_*:*/Exact.*/V7_*:*/Exact.*/V8_*'
+on_few_multiprocessors+=':-*BatchesAndHeads*'
 
 # A pool of processes. start PASS NAME COMMAND ...: waits until fewer than $SHARDS run, then starts one, whose log is
 # $WORK/log/PASS/NAME.
@@ -163,6 +166,10 @@ stage_tests() {
         "$BUILD/tests/${which}_test" --gtest_filter="$in_smaller_classes"
     done
   done
+  passes+=(forward_on_3_multiprocessors)
+  start_shards forward_on_3_multiprocessors "$SHARDS" env FLASHATTN_MAX_MULTIPROCESSORS=3 \
+    "FLASHATTN_TEST_PROBLEMS=$root/tests/forward/problems.txt" \
+    "$BUILD/tests/forward_test" --gtest_filter="$on_few_multiprocessors"
   # The small programs, one process each.
   passes+=(others)
   for program in "$BUILD"/tests/*_test; do

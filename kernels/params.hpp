@@ -48,6 +48,11 @@ struct ForwardParams {
   float scale;
 };
 
+/// The mask hides no key from any row.
+inline bool sees_all_keys(const ForwardParams& p) {
+  return p.window_lo == -p.M && p.window_hi == p.N;
+}
+
 /// A backward problem after validation: BackwardParams without its pointers. dtype is that of q, k, v, out
 /// and dout; the gradients share dtype_gradient.
 struct BackwardProblem {
@@ -84,7 +89,7 @@ struct DeviceProperties {
   int ordinal = -1;
   int major = 0, minor = 0;         // compute capability
   int shared_memory_per_block = 0;  // bytes, opt-in limit, lowered by FLASHATTN_MAX_SMEM
-  int multiprocessors = 0;
+  int multiprocessors = 0;            // lowered by FLASHATTN_MAX_MULTIPROCESSORS
   int64_t l2_bytes = 0;
   char name[64] = {};
 };

@@ -41,9 +41,9 @@ Device& device(int ordinal) {
   return devices[ordinal];
 }
 
-// A smaller shared-memory class than the device's, for running its tiles on a larger device.
-int limited_shared_memory(int bytes) {
-  return std::min(bytes, environment_number("FLASHATTN_MAX_SMEM", 1 << 30).value_or(bytes));
+// What a smaller device would have, for running its tiles and schedules on a larger one.
+int limited(const char* variable, int value) {
+  return std::min(value, environment_number(variable, 1 << 30).value_or(value));
 }
 
 void read_properties(int ordinal, DeviceProperties& p) {
@@ -55,9 +55,10 @@ void read_properties(int ordinal, DeviceProperties& p) {
   p.ordinal = ordinal;
   p.major = attribute(cudaDevAttrComputeCapabilityMajor);
   p.minor = attribute(cudaDevAttrComputeCapabilityMinor);
-  p.multiprocessors = attribute(cudaDevAttrMultiProcessorCount);
+  p.multiprocessors = limited("FLASHATTN_MAX_MULTIPROCESSORS", attribute(cudaDevAttrMultiProcessorCount));
   p.l2_bytes = attribute(cudaDevAttrL2CacheSize);
-  p.shared_memory_per_block = limited_shared_memory(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
+  p.shared_memory_per_block =
+      limited("FLASHATTN_MAX_SMEM", attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
   cudaDeviceProp all;
   check_cuda(cudaGetDeviceProperties(&all, ordinal), "cudaGetDeviceProperties");
   std::copy_n(all.name, std::min(std::strlen(all.name), sizeof p.name - 1), p.name);

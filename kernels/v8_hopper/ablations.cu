@@ -68,7 +68,7 @@ __device__ void exponentiate_scores(WgmmaRows<QuarterByPolynomial<Base>>& rows) 
 
 template <class Base>
 struct NoProducer : Base {
-  static constexpr int kThreads = 128 * Base::kConsumers;
+  static constexpr int kThreads = 128 * Base::kConsumers + 32;  // one warp stores O
 };
 
 /// The key tiles of a block, one after the other, for one ring.
@@ -80,7 +80,9 @@ struct KeyTiles {
 
   __device__ KeyTiles(const ForwardParams& p, const RoundOrder& order) : walk(p, order) { next_query_tile(); }
   __device__ void next_query_tile() {
-    more = walk.next_with_keys();
+    do {
+      more = walk.next();
+    } while (more && !walk.has_keys());
     tile = walk.last_tile;
   }
   __device__ void next() {
@@ -139,8 +141,12 @@ struct Copies {
 template <class Base>
 __device__ void run_warpgroup(SharedTiles<NoProducer<Base>>& s, const TensorMaps& maps,
                               const ForwardParams& p, const Schedule& schedule, int warpgroup) {
+  if (warpgroup == Base::kConsumers) {
+    if (threadIdx.x == 128 * Base::kConsumers) store_tiles(s, maps, p, schedule.order);
+    return;
+  }
   if (warpgroup > 0) {
-    compute_tiles(s, maps, p, schedule, warpgroup, [](Ring) {});
+    compute_tiles(s, p, schedule, warpgroup, [](Ring) {});
     return;
   }
   Copies<NoProducer<Base>> copies(s, maps, p, schedule.order);
@@ -149,27 +155,23 @@ __device__ void run_warpgroup(SharedTiles<NoProducer<Base>>& s, const TensorMaps
     __syncwarp();
   };
   for (const Ring ring : {Ring::k, Ring::q, Ring::k, Ring::v, Ring::v}) start_next(ring);  // all stages
-  compute_tiles(s, maps, p, schedule, 0, start_next);
+  compute_tiles(s, p, schedule, 0, start_next);
 }
 
 // ---- the list
 
-template <template <class> class Variant, int HeadDim>
-struct VariantTiles : Tiles<__half, HeadDim, HeadDim> {
-  using Base = Tiles<__half, HeadDim, HeadDim>;
-  using Large = Variant<typename Base::Large>;
-  using Small = Variant<typename Base::Small>;
-};
+template <template <class> class Variant, class... ChoiceTypes>
+int launch_variant_of(Choices<ChoiceTypes...>, const ForwardParams& params, const LaunchContext& context) {
+  return launch<Choices<Choice<Variant<typename ChoiceTypes::Config>, ChoiceTypes::kCost>...>>(
+      params, Dtype::float16, context);
+}
 
 template <template <class> class Variant>
 int launch_variant(const ForwardParams& params, const LaunchContext& context, Dtype, Dtype) {
-  if (std::max(params.D, params.Dv) <= 64) {
-    return launch<VariantTiles<Variant, 64>>(params, Dtype::float16, context);
-  }
-  if (std::max(params.D, params.Dv) <= 96) {
-    return launch<VariantTiles<Variant, 96>>(params, Dtype::float16, context);
-  }
-  return launch<VariantTiles<Variant, 128>>(params, Dtype::float16, context);
+  const int head_dim = std::max(params.D, params.Dv);
+  if (head_dim <= 64) return launch_variant_of<Variant>(Tiles<__half, 64, 64>{}, params, context);
+  if (head_dim <= 96) return launch_variant_of<Variant>(Tiles<__half, 96, 96>{}, params, context);
+  return launch_variant_of<Variant>(Tiles<__half, 128, 128>{}, params, context);
 }
 
 template <template <class> class Variant>

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <type_traits>
 
 #include "kernels/launch.hpp"
 #include "kernels/v8_hopper/kernel.cuh"
@@ -11,30 +10,44 @@
 
 namespace fa::internal::v8 {
 
-template <class Tiles>
-cudaError_t prepare(const DeviceProperties& device) {
-  using Large = typename Tiles::Large;
-  using Small = typename Tiles::Small;
-  const cudaError_t error = prepare_kernel<forward_kernel<Large>>(device, kSharedBytes<Large>);
-  return error != cudaSuccess ? error : prepare_kernel<forward_kernel<Small>>(device, kSharedBytes<Small>);
+template <class... ChoiceTypes>
+cudaError_t prepare_all(Choices<ChoiceTypes...>, const DeviceProperties& device) {
+  cudaError_t error = cudaSuccess;
+  const auto prepare_one = [&](auto choice) {
+    using Config = typename decltype(choice)::Config;
+    if (error == cudaSuccess) error = prepare_kernel<forward_kernel<Config>>(device, kSharedBytes<Config>);
+  };
+  (prepare_one(ChoiceTypes{}), ...);
+  return error;
 }
 
-/// Time of the whole problem, where one key tile takes `cost`.
-template <class Config>
-double estimate_time(const ForwardParams& p, const DeviceProperties& device, double cost) {
-  const double blocks = device.multiprocessors;
+template <class Tiles>
+cudaError_t prepare(const DeviceProperties& device) {
+  return prepare_all(Tiles{}, device);
+}
+
+/// The estimated time of the whole problem by one choice of tiles.
+template <class Choice>
+double estimate_time(const ForwardParams& p, const DeviceProperties& device) {
+  using Config = typename Choice::Config;
+  constexpr TileCost kCost = Choice::kCost;
+  const double blocks = double{Config::kBlocksPerMultiprocessor} * device.multiprocessors;
   const double query_tiles = std::ceil(static_cast<double>(p.M) / Config::kBlockM);
   const double tiles = query_tiles * p.B * p.H;
   const double widest =
       std::min<double>(p.N, static_cast<double>(p.window_hi) - p.window_lo + Config::kBlockM);
   const double longest = std::ceil(widest / Config::kBlockN);
-  const bool is_even = p.window_lo == -p.M && p.window_hi == p.N;
-  if (is_even) return std::ceil(tiles / blocks) * longest * cost;
+  if (sees_all_keys(p)) {
+    const double key_tile = tiles <= device.multiprocessors ? kCost.key_tile_alone : kCost.key_tile;
+    return std::ceil(tiles / blocks) * (longest * key_tile + kCost.query_tile);
+  }
   // Below a diagonal lies half of the keys, and half of the query tile at the diagonal itself is in vain;
-  // where key tiles do not end with query tiles, half of a key tile too.
+  // where key tiles do not end with query tiles, half of a key tile too. The longest tile ends alone.
   const double mean = (static_cast<double>(p.N) + Config::kBlockM) / 2 / Config::kBlockN +
                       (Config::kBlockM % Config::kBlockN == 0 ? 0 : 0.5);
-  return std::max(tiles / blocks * std::min(mean, longest), longest) * cost;
+  const double query_tile = kCost.query_tile + kCost.mask_edge;
+  return std::max(tiles / blocks * (std::min(mean, longest) * kCost.key_tile + query_tile),
+                  longest * kCost.key_tile_alone + query_tile);
 }
 
 template <class Config>
@@ -51,24 +64,35 @@ cudaError_t launch_config(const ForwardParams& p, Dtype dtype, const LaunchConte
     return cudaErrorInvalidValue;
   }
   const auto tiles = static_cast<int32_t>(query_blocks(p, Config::kBlockM));
-  const int blocks = Config::kIsPersistent ? std::min(tiles, context.device->multiprocessors) : tiles;
+  const int at_once = Config::kBlocksPerMultiprocessor * context.device->multiprocessors;
+  const int blocks = Config::kIsPersistent ? std::min(tiles, at_once) : tiles;
   const Schedule schedule = {make_round_order(p, Config::kBlockM, blocks), make_scale(p.scale)};
   return launch_kernel<forward_kernel<Config>>(context, dim3(static_cast<unsigned>(blocks)),
                                                dim3(Config::kThreads), kSharedBytes<Config>, p, schedule,
                                                maps);
 }
 
+template <class First, class... Rest>
+cudaError_t launch_fastest(Choices<First, Rest...>, const ForwardParams& p, Dtype dtype,
+                           const LaunchContext& context) {
+  auto* fastest = launch_config<typename First::Config>;
+  if constexpr (sizeof...(Rest) > 0) {
+    double least = estimate_time<First>(p, *context.device);
+    const auto consider = [&](auto choice) {
+      using Choice = decltype(choice);
+      const double time = estimate_time<Choice>(p, *context.device);
+      if (time >= least) return;
+      least = time;
+      fastest = launch_config<typename Choice::Config>;
+    };
+    (consider(Rest{}), ...);
+  }
+  return fastest(p, dtype, context);
+}
+
 template <class Tiles>
 cudaError_t launch(const ForwardParams& p, Dtype dtype, const LaunchContext& context) {
-  using Large = typename Tiles::Large;
-  using Small = typename Tiles::Small;
-  if constexpr (!std::is_same_v<Large, Small>) {
-    if (estimate_time<Small>(p, *context.device, 1) <
-        estimate_time<Large>(p, *context.device, Tiles::kLargeCost)) {
-      return launch_config<Small>(p, dtype, context);
-    }
-  }
-  return launch_config<Large>(p, dtype, context);
+  return launch_fastest(Tiles{}, p, dtype, context);
 }
 
 }  // namespace fa::internal::v8

@@ -25,8 +25,8 @@ struct TensorMaps {
   CUtensorMap q, k, v, out;
 };
 
-/// Named barriers, each followed by those of the other consumers.
-enum Barrier : int { kTurn = 1, kStored = 4 };
+/// The first of the consumers' named barriers.
+inline constexpr int kTurn = 1;
 
 /// A block's query tiles, one after the other.
 template <class Config>
@@ -60,12 +60,7 @@ struct Walk {
     }
   }
   __device__ bool has_keys() const { return first_tile <= last_tile; }
-  __device__ bool next_with_keys() {
-    while (next()) {
-      if (has_keys()) return true;
-    }
-    return false;
-  }
+  __device__ int key_tiles() const { return has_keys() ? last_tile - first_tile + 1 : 0; }
   __device__ int b() const { return divide(head, order.H); }
   __device__ int h() const { return head - b() * order.H.value; }
 };
@@ -82,6 +77,12 @@ __device__ void copy_rows(const void* place, const CUtensorMap& map, int box_byt
   }
 }
 
+/// Waits until O of the query tile before this one, the block's n-th, has left the place.
+template <class Config>
+__device__ void wait_stored(const SharedTiles<Config>& s, int place, int n) {
+  if (n > 0) ptx::mbarrier_wait(ptx::shared_address(&s.stored[place]), (n - 1) % 2);
+}
+
 /// The producer, one thread. Key tiles go from the last to the first: those that the mask's edge crosses come
 /// first, when no product runs yet that they could delay.
 template <class Config>
@@ -90,7 +91,17 @@ __device__ void copy_tiles(SharedTiles<Config>& s, const TensorMaps& maps, const
   Pipeline<1> q(s.q);
   Pipeline<Config::kStages> k(s.k), v(s.v);
   Walk<Config> walk(p, order);
-  while (walk.next_with_keys()) {
+  for (int n = 0; walk.next(); ++n) {
+    int places_left = Config::kHasOutputPlace ? 0 : Config::kStages;  // of V, where O may still be
+    const auto wait_for_place = [&](int place) {
+      if (places_left == 0) return;
+      --places_left;
+      wait_stored(s, place, n);
+    };
+    if (!walk.has_keys()) {
+      for (int place = 0; place < Config::kStages; ++place) wait_for_place(place);
+      continue;
+    }
     const int b = walk.b(), h = walk.h();
     const int key_head = divide(h, order.heads_per_key_head);
     const auto copy_keys = [&](int tile) {
@@ -100,6 +111,7 @@ __device__ void copy_tiles(SharedTiles<Config>& s, const TensorMaps& maps, const
       k.advance();
     };
     const auto copy_values = [&](int tile) {
+      wait_for_place(v.stage());
       const uint32_t full = v.fill(Config::kBoxesV * Config::kBytesN);
       copy_rows<Config::kBoxesV>(s.V[v.stage()], maps.v, Config::kBytesN, tile * Config::kBlockN, key_head, b,
                                  full);
@@ -116,91 +128,91 @@ __device__ void copy_tiles(SharedTiles<Config>& s, const TensorMaps& maps, const
       copy_values(tile);
     }
     copy_values(tile);
+    wait_for_place(v.stage());  // of a single key tile: the other one
   }
 }
 
-/// O of the warpgroup's rows, normalised, to global memory.
+/// Where a consumer's rows of O lie in shared memory, as boxes of 64 columns which follow each other.
 template <class Config>
-__device__ void store_output(const WgmmaRows<Config>& rows, SharedTiles<Config>& s, const TensorMaps& maps,
-                             const ForwardParams& p, const Schedule& schedule, int query0, int head,
-                             int consumer) {
+__device__ unsigned char* output_place(SharedTiles<Config>& s, int place) {
+  if constexpr (Config::kHasOutputPlace)
+    return reinterpret_cast<unsigned char*>(&s.O[place]);
+  else
+    return reinterpret_cast<unsigned char*>(&s.V[place]);
+}
+
+/// Stores what the consumers leave in shared memory. One thread, of the producer's warpgroup.
+template <class Config>
+__device__ void store_tiles(SharedTiles<Config>& s, const TensorMaps& maps, const ForwardParams& p,
+                            const RoundOrder& order) {
+  Walk<Config> walk(p, order);
+  int stage = 0;  // of V, which the next key tile gets
+  for (int n = 0; walk.next(); ++n) {
+    stage = (stage + walk.key_tiles()) % Config::kStages;
+    const int b = walk.b(), h = walk.h();
+    for (int consumer = 0; consumer < Config::kConsumers; ++consumer) {
+      const int place = Config::kHasOutputPlace ? consumer : (stage + consumer) % Config::kStages;
+      const int query0 = walk.query0 + 64 * consumer;
+      ptx::mbarrier_wait(ptx::shared_address(&s.written[consumer]), n % 2);
+      if (query0 < p.M && p.Dv >= 8) {
+        const uint32_t boxes = ptx::shared_address(output_place(s, place));
+#pragma unroll
+        for (int box = 0; box < Config::kBoxesV; ++box) {
+          ptx::tma_store(maps.out, {box * kBoxColumns, query0, h, b}, boxes + box * Config::kOutputBoxBytes);
+        }
+        ptx::tma_store_commit();
+        ptx::tma_store_wait_read();
+      }
+      ptx::mbarrier_arrive(ptx::shared_address(&s.stored[place]));
+    }
+  }
+}
+
+/// O of the warpgroup's rows, normalised, to shared memory, and LSE.
+template <class Config>
+__device__ void write_output(const WgmmaRows<Config>& rows, SharedTiles<Config>& s, const ForwardParams& p,
+                             const Schedule& schedule, int query0, int head, int consumer, int place) {
   using T = typename Config::Element;
   int thread = static_cast<int>(threadIdx.x) % 128;
   ptx::pin(thread);  // else the addresses below are computed ahead of the tiles' loop, and spilled
   const int lane = thread % 32;
   const int warp_row0 = thread / 32 * 16;  // of the warpgroup's 64
-  const int row0 = 64 * consumer;          // of the tile
-  const Divisor& H = schedule.order.H;
-  const int b = divide(head, H), h = head - b * H.value;
   float normalise[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float l = group_sum<4>(rows.l[0][half]);
     normalise[half] = rows.normalisation(0, half, l, schedule.scale.log2);
-    const int query = query0 + row0 + warp_row0 + lane / 4 + 8 * half;
+    const int query = query0 + warp_row0 + lane / 4 + 8 * half;
     if (p.lse != nullptr && lane % 4 == 0 && query < p.M) {
       p.lse[static_cast<int64_t>(head) * p.M + query] = log_sum_exp2(rows.R[0][half], l);
     }
   }
-  const auto pair = [&](int c, int half) {
-    return pack<T>(rows.O[0][c][2 * half] * normalise[half], rows.O[0][c][2 * half + 1] * normalise[half]);
-  };
-  T* const gOut = static_cast<T*>(p.out) + b * p.out_stride.batch + h * p.out_stride.head;
-  if constexpr (Config::kStagesOutput) {
-    if (thread == 0) ptx::tma_store_wait_read();  // of the last tile's O
-    ptx::barrier_sync(kStored + consumer, 128);
+  const uint32_t boxes = ptx::shared_address(output_place(s, place));
 #pragma unroll
-    for (int c = 0; c < WgmmaRows<Config>::kColumns; ++c) {
-      const uint32_t box = ptx::shared_address(&s.O[c / 8][row0 + warp_row0][0]);
+  for (int c = 0; c < WgmmaRows<Config>::kColumns; ++c) {
+    const uint32_t box = boxes + c / 8 * Config::kOutputBoxBytes + warp_row0 * kBoxRowBytes;
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        ptx::store_shared(box + box_offset(lane / 4 + 8 * half, c % 8) + lane % 4 * 4, pair(c, half));
-      }
-    }
-    ptx::fence_async_proxy();
-    ptx::barrier_sync(kStored + consumer, 128);
-    if (thread == 0 && query0 + row0 < p.M && p.Dv >= 8) {
-#pragma unroll
-      for (int box = 0; box < Config::kBoxesV; ++box) {
-        ptx::tma_store(maps.out, {box * kBoxColumns, query0 + row0, h, b},
-                       ptx::shared_address(&s.O[box][row0][0]));
-      }
-      ptx::tma_store_commit();
-    }
-    // The map of out ends with the last whole 16 bytes of a row: what follows is a thread's.
-    const int query = query0 + row0 + thread, whole = p.Dv / 8 * 8;
-    if (whole != p.Dv && thread < 64 && query < p.M) {
-      const char* const box = reinterpret_cast<const char*>(&s.O[whole / kBoxColumns][row0][0]);
-      const T* const rest = reinterpret_cast<const T*>(box + box_offset(thread, whole % kBoxColumns / 8));
-      for (int e = 0; whole + e < p.Dv; ++e) gOut[query * p.out_stride.seq + whole + e] = rest[e];
-    }
-  } else {
-    // Two neighbouring column blocks of a row are 32 bytes in four lanes: even lanes take the first, so that
-    // a lane has 8 bytes.
-    const bool odd = lane % 2 != 0;
-#pragma unroll
-    for (int c = 0; c < WgmmaRows<Config>::kColumns; c += 2) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const uint32_t first = pair(c, half), second = pair(c + 1, half);
-        const uint32_t got = __shfl_xor_sync(kFullWarp, odd ? first : second, 1);
-        const int query = query0 + row0 + warp_row0 + lane / 4 + 8 * half;
-        const int column = 8 * (c + (odd ? 1 : 0)) + lane % 4 / 2 * 4;
-        const uint2 four = odd ? make_uint2(got, second) : make_uint2(first, got);
-        T* const to = gOut + query * p.out_stride.seq + column;
-        if (query >= p.M) continue;
-        if (column + 4 <= p.Dv) {
-          *reinterpret_cast<uint2*>(to) = four;
-        } else {  // a row may end anywhere, and what lies behind it is not ours
-          const T* const elements = reinterpret_cast<const T*>(&four);
-#pragma unroll
-          for (int e = 0; e < 3; ++e) {
-            if (column + e < p.Dv) to[e] = elements[e];
-          }
-        }
-      }
+    for (int half = 0; half < 2; ++half) {
+      ptx::store_shared(
+          box + box_offset(lane / 4 + 8 * half, c % 8) + lane % 4 * 4,
+          pack<T>(rows.O[0][c][2 * half] * normalise[half], rows.O[0][c][2 * half + 1] * normalise[half]));
     }
   }
+  ptx::fence_async_proxy();
+  __syncwarp();
+  // The map of out ends with the last whole 16 bytes of a row: what follows is a lane's.
+  const int whole = p.Dv / 8 * 8, query = query0 + warp_row0 + lane;
+  if (whole != p.Dv && lane < 16 && query < p.M) {
+    const unsigned char* const box = output_place(s, place) + whole / kBoxColumns * Config::kOutputBoxBytes;
+    const T* const rest =
+        reinterpret_cast<const T*>(box + box_offset(warp_row0 + lane, whole % kBoxColumns / 8));
+    const int b = divide(head, schedule.order.H), h = head - b * schedule.order.H.value;
+    T* const to = static_cast<T*>(p.out) + b * p.out_stride.batch + h * p.out_stride.head +
+                  query * p.out_stride.seq + whole;
+    for (int e = 0; whole + e < p.Dv; ++e) to[e] = rest[e];
+  }
+  __syncwarp();
+  if (lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&s.written[consumer]));
 }
 
 /// Consumers start their products in turn, so that the softmax of one runs below the products of another.
@@ -223,8 +235,8 @@ enum class Ring { q, k, v };
 /// A consumer: the 64 rows from row 64 * consumer of each query tile. after_release(ring) follows the release
 /// of each stage, by all threads.
 template <class Config, class AfterRelease>
-__device__ void compute_tiles(SharedTiles<Config>& s, const TensorMaps& maps, const ForwardParams& p,
-                              const Schedule& schedule, int consumer, AfterRelease after_release) {
+__device__ void compute_tiles(SharedTiles<Config>& s, const ForwardParams& p, const Schedule& schedule,
+                              int consumer, AfterRelease after_release) {
   const int thread = static_cast<int>(threadIdx.x) % 128;
   const int row0 = 64 * consumer;
   Pipeline<1> q(s.q);
@@ -242,7 +254,7 @@ __device__ void compute_tiles(SharedTiles<Config>& s, const TensorMaps& maps, co
   const Turns<Config> turns(consumer);
 
   Walk<Config> walk(p, schedule.order);
-  while (walk.next()) {
+  for (int n = 0; walk.next(); ++n) {
     WgmmaRows<Config> rows;
     if (walk.has_keys()) {
       int warp = thread / 32;
@@ -306,26 +318,34 @@ __device__ void compute_tiles(SharedTiles<Config>& s, const TensorMaps& maps, co
       rows.wait_output();
       release(v, Ring::v);
     }
-    store_output(rows, s, maps, p, schedule, walk.query0, walk.head, consumer);
+    int place = consumer;
+    if constexpr (!Config::kHasOutputPlace) {  // the stages of V, once both consumers have read them
+      Pipeline<Config::kStages> of_place(v);
+      if (consumer == 1) of_place.advance();
+      of_place.wait_empty();
+      place = of_place.stage();
+    }
+    wait_stored(s, place, n);
+    write_output(rows, s, p, schedule, walk.query0 + row0, walk.head, consumer, place);
   }
-  if (thread == 0) ptx::tma_store_wait_read();  // shared memory ends with the block
 }
 
-/// What each warpgroup of the block does: the first copies, the others compute.
+/// What each warpgroup of the block does: the first copies and stores, the others compute.
 template <class Config>
 __device__ void run_warpgroup(SharedTiles<Config>& s, const TensorMaps& maps, const ForwardParams& p,
                               const Schedule& schedule, int warpgroup) {
   if (warpgroup == 0) {
     ptx::give_up_registers<Config::kProducerRegisters>();
     if (threadIdx.x == 0) copy_tiles(s, maps, p, schedule.order);
+    if (threadIdx.x == 32) store_tiles(s, maps, p, schedule.order);
   } else {
     ptx::take_registers<Config::kConsumerRegisters>();
-    compute_tiles(s, maps, p, schedule, warpgroup - 1, [](Ring) {});
+    compute_tiles(s, p, schedule, warpgroup - 1, [](Ring) {});
   }
 }
 
 template <class Config>
-__global__ void __launch_bounds__(Config::kThreads, 1)
+__global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerMultiprocessor)
     forward_kernel(ForwardParams p, Schedule schedule, const __grid_constant__ TensorMaps maps) {
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   auto& s = *reinterpret_cast<SharedTiles<Config>*>(shared_bytes);
@@ -333,6 +353,8 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     s.q.init(Config::kConsumers);
     s.k.init(Config::kConsumers);
     s.v.init(Config::kConsumers);
+    for (uint64_t& written : s.written) ptx::mbarrier_init(ptx::shared_address(&written), 4);  // warps
+    for (uint64_t& stored : s.stored) ptx::mbarrier_init(ptx::shared_address(&stored), 1);
     ptx::fence_mbarrier_init();
   }
   __syncthreads();

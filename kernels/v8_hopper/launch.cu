@@ -30,9 +30,15 @@ auto with_tiles(Dtype dtype, int64_t D, int64_t Dv, F f) {
   return with_head_dims<__nv_bfloat16>(D, Dv, f);
 }
 
-template <class Tiles>
-constexpr int kLargestSharedBytes = std::max(kSharedBytes<typename Tiles::Large>,
-                                             kSharedBytes<typename Tiles::Small>);
+template <class... ChoiceTypes>
+constexpr int largest_shared_bytes(Choices<ChoiceTypes...>) {
+  return std::max({kSharedBytes<typename ChoiceTypes::Config>...});
+}
+
+template <class... ChoiceTypes>
+constexpr int smallest_query_tile(Choices<ChoiceTypes...>) {
+  return std::min({ChoiceTypes::Config::kBlockM...});
+}
 
 constexpr int64_t kLargestStride = int64_t{1} << 39;  // elements: a tensor map takes less than 2^40 bytes
 
@@ -59,13 +65,12 @@ std::string reject_strides(const char* name, const Strides& stride, int64_t B, i
 // in that order already.
 ForwardParams pack_group(const ForwardParams& given) {
   ForwardParams p = given;
-  const bool sees_all = p.window_lo == -p.M && p.window_hi == p.N;
   const auto one_run = [&](const Strides& stride) { return stride.head == p.M * stride.seq; };
   const auto fits = [&](const Strides& stride) { return stride.head * p.group < kLargestStride; };
   // Sums of two row numbers stay within 32 bits.
   if (int64_t{p.M} * p.group > int64_t{1} << 30) return p;
   if (p.group == 1 || p.M >= 64 || !fits(p.q_stride) || !fits(p.out_stride)) return p;
-  if (p.M > 1 && !(sees_all && one_run(p.q_stride) && one_run(p.out_stride))) return p;
+  if (p.M > 1 && !(sees_all_keys(p) && one_run(p.q_stride) && one_run(p.out_stride))) return p;
   if (p.M == 1) {
     const int first = std::max(p.window_lo, 0), last = std::min(p.window_hi, p.N - 1);
     const auto from_first = [&](const void* keys, const Strides& stride) {
@@ -108,9 +113,8 @@ std::string reject_forward(const ForwardProblem& problem, const DeviceProperties
   if (reason.empty()) reason = reject_strides("out", problem.out, problem.B, problem.H, problem.M);
   if (!reason.empty()) return reason;
   return with_tiles(problem.dtype, problem.D, problem.Dv, [&](auto tiles) {
-    using Tiles = decltype(tiles);
-    const std::string too_large = reject_shared_memory(kLargestSharedBytes<Tiles>, device);
-    return too_large.empty() ? reject_grid(problem, Tiles::Small::kBlockM) : too_large;
+    const std::string too_large = reject_shared_memory(largest_shared_bytes(tiles), device);
+    return too_large.empty() ? reject_grid(problem, smallest_query_tile(tiles)) : too_large;
   });
 }
 

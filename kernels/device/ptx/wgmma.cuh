@@ -96,7 +96,11 @@ __device__ inline void wgmma_wait() {
 template <class T, int N>
 __device__ void wgmma(float (&c)[N / 2], uint64_t a, uint64_t b, bool accumulate) {
   constexpr bool kHalf = std::is_same_v<T, __half>;
-  if constexpr (N == 80 && kHalf) {
+  if constexpr (N == 64 && kHalf) {
+    FA_WGMMA_SHARED(64, "f16", 4, 32, 33, 34);
+  } else if constexpr (N == 64) {
+    FA_WGMMA_SHARED(64, "bf16", 4, 32, 33, 34);
+  } else if constexpr (N == 80 && kHalf) {
     FA_WGMMA_SHARED(80, "f16", 5, 40, 41, 42);
   } else if constexpr (N == 80) {
     FA_WGMMA_SHARED(80, "bf16", 5, 40, 41, 42);

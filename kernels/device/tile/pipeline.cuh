@@ -46,10 +46,13 @@ class Pipeline {
     }
   }
 
-  /// The producer: waits until the stage is empty, which it is at first, and announces `bytes` of copies.
-  /// They count on the barrier that is returned.
+  /// Waits until all consumers have released the stage, or nobody has filled it yet.
+  __device__ void wait_empty() const { ptx::mbarrier_wait(empty(), parity_ ^ 1); }
+
+  /// The producer: waits until the stage is empty, and announces `bytes` of copies. They count on the barrier
+  /// that is returned.
   __device__ uint32_t fill(uint32_t bytes) const {
-    ptx::mbarrier_wait(empty(), parity_ ^ 1);
+    wait_empty();
     ptx::mbarrier_arrive_expect_bytes(full(), bytes);
     return full();
   }

@@ -59,7 +59,7 @@ inline constexpr int kProductRows = 128;  // by two warpgroups
 inline constexpr int kFeatures = 160;     // of a row of Q and K: two boxes and a half
 
 /// [kProductRows][keys]: Q K^T, both in shared memory; Q [kProductRows][kFeatures], K [keys][kFeatures].
-/// keys: 80, 112 or 128.
+/// keys: 64, 80, 112 or 128.
 std::vector<float> scores(Dtype dtype, int keys, const std::vector<uint16_t>& q,
                           const std::vector<uint16_t>& k);
 

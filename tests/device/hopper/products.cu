@@ -153,6 +153,7 @@ std::vector<float> run_scores(Dtype dtype, const DeviceArray<uint16_t>& q, const
 template <class T>
 std::vector<float> run_scores(Dtype dtype, int keys, const DeviceArray<uint16_t>& q,
                               const DeviceArray<uint16_t>& k) {
+  if (keys == 64) return run_scores<T, 64>(dtype, q, k);
   if (keys == 80) return run_scores<T, 80>(dtype, q, k);
   if (keys == 112) return run_scores<T, 112>(dtype, q, k);
   return run_scores<T, 128>(dtype, q, k);
