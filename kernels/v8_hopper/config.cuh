@@ -156,7 +156,7 @@ struct TilesOf<T, 96, 96> {
 template <class T>
 struct TilesOf<T, 128, 128> {
   using Type = Choices<Choice<Config<T, 128, 128, 128, 128>, TileCost{1.4, 1, 1}>,
-                       Choice<Config<T, 128, 128, 192, 80>, TileCost{1.9, 0.89, 0.89, 4}>>;
+                       Choice<Config<T, 128, 128, 192, 80>, TileCost{1.9, 0.89, 0.89, 6}>>;
 };
 template <class T>
 struct TilesOf<T, 192, 128> {

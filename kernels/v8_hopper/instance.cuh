@@ -41,10 +41,9 @@ double estimate_time(const ForwardParams& p, const DeviceProperties& device) {
     const double key_tile = tiles <= device.multiprocessors ? kCost.key_tile_alone : kCost.key_tile;
     return std::ceil(tiles / blocks) * (longest * key_tile + kCost.query_tile);
   }
-  // Below a diagonal lies half of the keys, and half of the query tile at the diagonal itself is in vain;
-  // where key tiles do not end with query tiles, half of a key tile too. The longest tile ends alone.
-  const double mean = (static_cast<double>(p.N) + Config::kBlockM) / 2 / Config::kBlockN +
-                      (Config::kBlockM % Config::kBlockN == 0 ? 0 : 0.5);
+  // Below a diagonal lies half of the keys, and half of the key tile that it crosses is in vain. The longest
+  // query tile ends alone.
+  const double mean = static_cast<double>(p.N) / 2 / Config::kBlockN + 0.5;
   const double query_tile = kCost.query_tile + kCost.mask_edge;
   return std::max(tiles / blocks * (std::min(mean, longest) * kCost.key_tile + query_tile),
                   longest * kCost.key_tile_alone + query_tile);

@@ -232,6 +232,13 @@ class Turns {
 /// The rings of tiles, by what is in them.
 enum class Ring { q, k, v };
 
+/// The last key tile of which one of the 64 rows from first_row on sees a key.
+template <class Config>
+__device__ int last_key_tile(const ForwardParams& p, int first_row) {
+  const int first = min(first_row, p.M - 1), last = min(first_row + 64, p.M) - 1;
+  return BlockRange<Config::kBlockN>(window_of(p), first, max(first, last)).end - 1;
+}
+
 /// A consumer: the 64 rows from row 64 * consumer of each query tile. after_release(ring) follows the release
 /// of each stage, by all threads.
 template <class Config, class AfterRelease>
@@ -269,6 +276,16 @@ __device__ void compute_tiles(SharedTiles<Config>& s, const ForwardParams& p, co
 
       int tile = walk.last_tile;
       q.wait_full();
+      // Tiles of which this consumer's rows see no key pass by, but for the first.
+      const int last = max(last_key_tile<Config>(p, walk.query0 + row0), walk.first_tile);
+      for (; tile > last; --tile) {
+        k.wait_full();
+        turns.take();
+        turns.pass();
+        release(k, Ring::k);
+        v.wait_full();
+        release(v, Ring::v);
+      }
       k.wait_full();
       rows.start_scores(sQ, sK());
       rows.template wait_scores<0>();
