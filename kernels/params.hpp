@@ -89,7 +89,7 @@ struct DeviceProperties {
   int ordinal = -1;
   int major = 0, minor = 0;         // compute capability
   int shared_memory_per_block = 0;  // bytes, opt-in limit, lowered by FLASHATTN_MAX_SMEM
-  int multiprocessors = 0;            // lowered by FLASHATTN_MAX_MULTIPROCESSORS
+  int multiprocessors = 0;          // lowered by FLASHATTN_MAX_MULTIPROCESSORS
   int64_t l2_bytes = 0;
   char name[64] = {};
 };

@@ -9,8 +9,8 @@
 namespace fa::internal {
 
 /// Properties of device `ordinal`: read once and kept. Throws CudaError where there is no such device, and
-/// InvalidArgument for a malformed FLASHATTN_MAX_SMEM (bytes of shared memory) or FLASHATTN_MAX_MULTIPROCESSORS:
-/// they lower what is seen here.
+/// InvalidArgument for a malformed FLASHATTN_MAX_SMEM (bytes of shared memory) or
+/// FLASHATTN_MAX_MULTIPROCESSORS: they lower what is seen here.
 const DeviceProperties& device_properties(int ordinal);
 
 /// Stands in for a device where a row runs on the host.
