@@ -5,8 +5,8 @@
 #
 #   tests      the tests that run on a device, N processes at a time (default 8), and the tiles of the smaller classes of
 #              shared memory (FLASHATTN_MAX_SMEM) and of a device of 3 multiprocessors (FLASHATTN_MAX_MULTIPROCESSORS)
-#   random     2,000 random problems by every forward row of 16 bits from V7 on, and 1,000 by every backward row, N
-#              processes at a time
+#   random     2,000 random problems by every forward row of 16 bits from V7 on, 500 by V8 on 3 multiprocessors, and 1,000
+#              by every backward row, N processes at a time
 #   soak       200,000 calls over two streams by each row of V8, in one process: each result is compared on the device,
 #              bit by bit, with the problem's first one, which the oracle checks
 #   sanitizer  compute-sanitizer's four tools over tests/forward/sanitize_problems.txt and tests/backward's
@@ -184,9 +184,11 @@ stage_random() {
   need "$BUILD/tests/forward_test" "$BUILD/tests/backward_test" || return 1
   start_shards forward $((2 * SHARDS)) env FLASHATTN_TEST_RANDOM_LONG=2000 \
     "$BUILD/tests/forward_test" --gtest_filter='*/ManyRandom.*/V7_*:*/ManyRandom.*/V8_*'
+  start_shards forward_on_3_multiprocessors "$SHARDS" env FLASHATTN_MAX_MULTIPROCESSORS=3 FLASHATTN_TEST_RANDOM_LONG=500 \
+    "$BUILD/tests/forward_test" --gtest_filter='*/ManyRandom.*/V8_*'
   start_shards backward $((2 * SHARDS)) env FLASHATTN_TEST_RANDOM_LONG=1000 \
     "$BUILD/tests/backward_test" --gtest_filter='*/BackwardManyRandom.*/V?_*'
-  finish_pool forward backward
+  finish_pool forward forward_on_3_multiprocessors backward
 }
 
 stage_soak() {
@@ -224,7 +226,8 @@ sanitize() {
   fi
   echo "== $which $tool"
   # On 3 multiprocessors V8's blocks walk over several query tiles of these small problems.
-  FLASHATTN_MAX_MULTIPROCESSORS=3 FLASHATTN_TEST_PROBLEMS=$root/tests/$which/sanitize_problems.txt timeout --kill-after=10 "$tool_seconds" \
+  FLASHATTN_MAX_MULTIPROCESSORS=3 FLASHATTN_TEST_PROBLEMS=$root/tests/$which/sanitize_problems.txt \
+    timeout --kill-after=10 "$tool_seconds" \
     "$1" --tool "$tool" --error-exitcode 9 "$program" --gtest_filter="$filter" "${flags[@]}" >"$log" 2>&1 || one=$?
   grep -vE '^\[ RUN |^\[-----' "$log" | head -n 400 || true
   ran=$(grep -c '^\[       OK' "$log" || true)

@@ -1,5 +1,5 @@
 // V8 with one step taken back, or one idea that was not kept put in, at a time. A variant is made of the
-// rung's own Configs, both tiles of a head dimension. Code that it has of its own is a specialisation or an
+// rung's own Configs, all tiles of a head dimension. Code that it has of its own is a specialisation or an
 // overload for its Config, which forward_kernel finds where it is instantiated.
 #include <cuda_fp16.h>
 
@@ -68,6 +68,7 @@ __device__ void exponentiate_scores(WgmmaRows<QuarterByPolynomial<Base>>& rows) 
 
 template <class Base>
 struct NoProducer : Base {
+  static_assert(Base::kHasOutputPlace);                         // Copies knows nothing of O in V's stages
   static constexpr int kThreads = 128 * Base::kConsumers + 32;  // one warp stores O
 };
 

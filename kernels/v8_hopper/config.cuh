@@ -21,14 +21,14 @@ struct Config {
   static constexpr int kBlockN = BlockN;
   static constexpr int kStages = 2;                        // of K and of V
   static constexpr int kConsumers = BlockM / 64;           // warpgroups that compute 64 query rows each
-  static constexpr int kThreads = 128 * (kConsumers + 1);  // and one that copies
+  static constexpr int kThreads = 128 * (kConsumers + 1);  // and one that loads and stores
   static constexpr int kBlocksPerMultiprocessor = BlocksPerMultiprocessor;
   static constexpr int kRowBlocks = 1;                                        // of a warp, m16 each
   static constexpr int kKeyBlocks = BlockN / 16;                              // of a tile
   static constexpr int kFeatureBlocks = HeadDimV / 16;                        // of a row of O
   static constexpr int kBoxes = (HeadDim + kBoxColumns - 1) / kBoxColumns;    // of a row of Q or K
   static constexpr int kBoxesV = (HeadDimV + kBoxColumns - 1) / kBoxColumns;  // of a row of V or O
-  // Together as many as the block starts with: 168 a thread, or, of two blocks, 80.
+  // Together as many as the block starts with: 168 a thread, 128 with three consumers, 80 of two blocks.
   static constexpr bool kHasHalf = kBlocksPerMultiprocessor == 2;
   static constexpr int kProducerRegisters = kHasHalf || kConsumers == 3 ? 32 : 40;
   static constexpr int kConsumerRegisters = kHasHalf ? 104 : kConsumers == 3 ? 160 : 232;
@@ -126,8 +126,8 @@ struct Schedule {
 /// What a block's work takes: of a query tile whatever its keys, and of each key tile, in any one unit.
 struct TileCost {
   double query_tile, key_tile;
-  double key_tile_alone;  // where no second block shares the multiprocessor
-  double mask_edge = 0;   // of a query tile that the mask's edge crosses, beside that
+  double key_tile_alone;    // where no second block shares the multiprocessor
+  bool takes_masks = true;  // else it is for problems where no mask hides a key
 };
 
 /// A Config and its cost.
@@ -156,7 +156,7 @@ struct TilesOf<T, 96, 96> {
 template <class T>
 struct TilesOf<T, 128, 128> {
   using Type = Choices<Choice<Config<T, 128, 128, 128, 128>, TileCost{1.4, 1, 1}>,
-                       Choice<Config<T, 128, 128, 192, 80>, TileCost{1.9, 0.89, 0.89, 6}>>;
+                       Choice<Config<T, 128, 128, 192, 80>, TileCost{1.9, 0.89, 0.89, false}>>;
 };
 template <class T>
 struct TilesOf<T, 192, 128> {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "kernels/launch.hpp"
 #include "kernels/v8_hopper/kernel.cuh"
@@ -41,12 +42,12 @@ double estimate_time(const ForwardParams& p, const DeviceProperties& device) {
     const double key_tile = tiles <= device.multiprocessors ? kCost.key_tile_alone : kCost.key_tile;
     return std::ceil(tiles / blocks) * (longest * key_tile + kCost.query_tile);
   }
+  if (!kCost.takes_masks) return std::numeric_limits<double>::infinity();
   // Below a diagonal lies half of the keys, and half of the key tile that it crosses is in vain. The longest
   // query tile ends alone.
   const double mean = static_cast<double>(p.N) / 2 / Config::kBlockN + 0.5;
-  const double query_tile = kCost.query_tile + kCost.mask_edge;
-  return std::max(tiles / blocks * (std::min(mean, longest) * kCost.key_tile + query_tile),
-                  longest * kCost.key_tile_alone + query_tile);
+  return std::max(tiles / blocks * (std::min(mean, longest) * kCost.key_tile + kCost.query_tile),
+                  longest * kCost.key_tile_alone + kCost.query_tile);
 }
 
 template <class Config>

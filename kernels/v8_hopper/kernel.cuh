@@ -1,7 +1,7 @@
-/// V8: Hopper's tensor cores and copy engine. One thread copies by TMA; the warpgroups beside it compute 64
-/// query rows each by wgmma, whose products run while the warpgroup goes on: S of the next key tile and P V
-/// of this one are under way together, the softmax runs below P V, and the warpgroups take turns at the
-/// tensor cores, so that one's softmax runs below another's products too.
+/// V8: Hopper's tensor cores and copy engine. One thread loads by TMA and one stores; the warpgroups beside
+/// them compute 64 query rows each by wgmma, whose products run while the warpgroup goes on: S of the next
+/// key tile and P V of this one are under way together, the softmax runs below P V, and the warpgroups take
+/// turns at the tensor cores, so that one's softmax runs below another's products too.
 #pragma once
 
 #include <cuda.h>
@@ -25,8 +25,8 @@ struct TensorMaps {
   CUtensorMap q, k, v, out;
 };
 
-/// The first of the consumers' named barriers.
-inline constexpr int kTurn = 1;
+/// Named barriers, each followed by those of the other consumers.
+enum Barrier : int { kTurn = 1, kPassing = 4 };
 
 /// A block's query tiles, one after the other.
 template <class Config>
@@ -77,7 +77,9 @@ __device__ void copy_rows(const void* place, const CUtensorMap& map, int box_byt
   }
 }
 
-/// Waits until O of the query tile before this one, the block's n-th, has left the place.
+/// Before the block's n-th query tile, counted from 0: waits until O of the one before has left the place.
+/// The waiter must hold back the store of the n-th, for a barrier tells no more than its last phase from this
+/// one.
 template <class Config>
 __device__ void wait_stored(const SharedTiles<Config>& s, int place, int n) {
   if (n > 0) ptx::mbarrier_wait(ptx::shared_address(&s.stored[place]), (n - 1) % 2);
@@ -92,11 +94,13 @@ __device__ void copy_tiles(SharedTiles<Config>& s, const TensorMaps& maps, const
   Pipeline<Config::kStages> k(s.k), v(s.v);
   Walk<Config> walk(p, order);
   for (int n = 0; walk.next(); ++n) {
-    int places_left = Config::kHasOutputPlace ? 0 : Config::kStages;  // of V, where O may still be
+    // Stages of V, where O may still be. That they are free is said before this tile's O is stored.
+    int places_left = Config::kHasOutputPlace ? 0 : Config::kStages;
     const auto wait_for_place = [&](int place) {
       if (places_left == 0) return;
-      --places_left;
       wait_stored(s, place, n);
+      if (--places_left > 0) return;
+      for (uint64_t& written : s.written) ptx::mbarrier_arrive(ptx::shared_address(&written));
     };
     if (!walk.has_keys()) {
       for (int place = 0; place < Config::kStages; ++place) wait_for_place(place);
@@ -141,7 +145,7 @@ __device__ unsigned char* output_place(SharedTiles<Config>& s, int place) {
     return reinterpret_cast<unsigned char*>(&s.V[place]);
 }
 
-/// Stores what the consumers leave in shared memory. One thread, of the producer's warpgroup.
+/// Stores what the consumers leave in shared memory. One thread.
 template <class Config>
 __device__ void store_tiles(SharedTiles<Config>& s, const TensorMaps& maps, const ForwardParams& p,
                             const RoundOrder& order) {
@@ -232,7 +236,7 @@ class Turns {
 /// The rings of tiles, by what is in them.
 enum class Ring { q, k, v };
 
-/// The last key tile of which one of the 64 rows from first_row on sees a key.
+/// The last key tile of which one of the 64 rows from first_row on sees a key; of rows that see none, any.
 template <class Config>
 __device__ int last_key_tile(const ForwardParams& p, int first_row) {
   const int first = min(first_row, p.M - 1), last = min(first_row + 64, p.M) - 1;
@@ -280,10 +284,11 @@ __device__ void compute_tiles(SharedTiles<Config>& s, const ForwardParams& p, co
       const int last = max(last_key_tile<Config>(p, walk.query0 + row0), walk.first_tile);
       for (; tile > last; --tile) {
         k.wait_full();
+        v.wait_full();
         turns.take();
         turns.pass();
+        ptx::barrier_sync(kPassing + consumer, 128);  // all warps have seen both tiles
         release(k, Ring::k);
-        v.wait_full();
         release(v, Ring::v);
       }
       k.wait_full();
@@ -304,7 +309,6 @@ __device__ void compute_tiles(SharedTiles<Config>& s, const ForwardParams& p, co
           v.wait_full();
           rows.start_output(sV());
           rows.wait_output();
-          release(v, Ring::v);
         }
         rows.start_scores(sQ, sK());
         if constexpr (Config::kOverlapsProducts) {
@@ -312,6 +316,7 @@ __device__ void compute_tiles(SharedTiles<Config>& s, const ForwardParams& p, co
           rows.start_output(sV());
         }
         turns.pass();
+        if constexpr (!Config::kOverlapsProducts) release(v, Ring::v);
         rows.template wait_scores<Config::kOverlapsProducts ? 1 : 0>();
         release(k, Ring::k);
         if (tile - 1 == walk.first_tile) release(q, Ring::q);
@@ -370,7 +375,9 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerMultiproce
     s.q.init(Config::kConsumers);
     s.k.init(Config::kConsumers);
     s.v.init(Config::kConsumers);
-    for (uint64_t& written : s.written) ptx::mbarrier_init(ptx::shared_address(&written), 4);  // warps
+    // The consumer's four warps, and the producer where O goes to V's stages.
+    const int writers = Config::kHasOutputPlace ? 4 : 5;
+    for (uint64_t& written : s.written) ptx::mbarrier_init(ptx::shared_address(&written), writers);
     for (uint64_t& stored : s.stored) ptx::mbarrier_init(ptx::shared_address(&stored), 1);
     ptx::fence_mbarrier_init();
   }
