@@ -91,6 +91,7 @@ metrics=(
   "dram_throughput_pct=dram__throughput.avg.pct_of_peak_sustained_elapsed"
   "fma_pipe_pct=sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active|sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active"
   "tensor_pipe_pct=sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active|sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active"
+  "tensor_cycles_pct=sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active|sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active"
   "xu_pipe_pct=sm__inst_executed_pipe_xu.avg.pct_of_peak_sustained_active"
 )
 # With --conflicts: the counters of L1's data pipe, which also count what its other users cost, and beside them the
