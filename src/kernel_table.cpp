@@ -144,7 +144,7 @@ constexpr BackwardRow kBackwardRows[] = {
     cpu_backward(Dtype::bfloat16, "cpu_backward_bf16"),
 };
 
-// What measured fastest first (README, "Measured"). V0 comes after V2: faster at S1024 and S2048 under a full
+// What measured fastest first (README, "Measured"). V0 comes after V2: at D128 it is faster under a full
 // mask, but slower under a causal one, which it does not skip, and it stores every score.
 constexpr int kForwardAutoOrder[] = {6, 5, 2, 0, 1, 15, 13, 11, 9, 7, 3, 16, 14, 12, 10, 8, 4, 17, 18, 19};
 

@@ -175,14 +175,20 @@ int launch_variant(const ForwardParams& params, const LaunchContext& context, Dt
   return launch_variant_of<Variant>(Tiles<__half, 128, 128>{}, params, context);
 }
 
+// Without a producer the first consumer waits for the others where it copies, and they for its turns where
+// they pass a tile by before it does: rows that a window's left side leaves without a key may do so.
+std::string reject_left_bounds(const ForwardProblem& problem, const DeviceProperties&) {
+  return problem.window_lo == -problem.M ? "" : "takes no window with a left side";
+}
+
 template <template <class> class Variant>
-constexpr Ablation ablation(const char* name, const char* what) {
-  return {Version::V8, name, what, nullptr, launch_variant<Variant>, /*is_candidate=*/false, 0, 128, nullptr};
+constexpr Ablation ablation(const char* name, const char* what, RejectForward* reject = nullptr) {
+  return {Version::V8, name, what, nullptr, launch_variant<Variant>, /*is_candidate=*/false, 0, 128, reject};
 }
 
 std::span<const Ablation> ablations() {
   static constexpr Ablation kAblations[] = {
-      ablation<NoProducer>("no_producer", "a consumer's thread copies, not a producer"),
+      ablation<NoProducer>("no_producer", "a consumer's thread copies, not a producer", reject_left_bounds),
       ablation<NoTurns>("no_turns", "consumers start products when they can, not in turn"),
       ablation<OneProduct>("one_product", "S of the next key tile after P V of this one, not beside it"),
       ablation<OneTileABlock>("one_tile_a_block", "a block computes one query tile, not many"),
