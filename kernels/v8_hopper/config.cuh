@@ -11,6 +11,14 @@
 
 namespace fa::internal::v8 {
 
+/// Query rows of a consumer: those of a wgmma.
+inline constexpr int kConsumerRows = 64;
+
+/// The features of a row of out that leave by tensor map, whole 16 bytes; the rest is stored by lanes.
+__host__ __device__ inline int mapped_features(int Dv) {
+  return Dv / 8 * 8;
+}
+
 /// Tiles for rows of Q and K of up to HeadDim features and rows of V and O of up to HeadDimV.
 template <class T, int HeadDim, int HeadDimV, int BlockM, int BlockN, int BlocksPerMultiprocessor = 1>
 struct Config {
@@ -19,9 +27,9 @@ struct Config {
   static constexpr int kHeadDimV = HeadDimV;
   static constexpr int kBlockM = BlockM;
   static constexpr int kBlockN = BlockN;
-  static constexpr int kStages = 2;                        // of K and of V
-  static constexpr int kConsumers = BlockM / 64;           // warpgroups that compute 64 query rows each
-  static constexpr int kThreads = 128 * (kConsumers + 1);  // and one that loads and stores
+  static constexpr int kStages = 2;                          // of K and of V
+  static constexpr int kConsumers = BlockM / kConsumerRows;  // warpgroups that compute
+  static constexpr int kThreads = 128 * (kConsumers + 1);    // and one that loads and stores
   static constexpr int kBlocksPerMultiprocessor = BlocksPerMultiprocessor;
   static constexpr int kRowBlocks = 1;                                        // of a warp, m16 each
   static constexpr int kKeyBlocks = BlockN / 16;                              // of a tile
@@ -29,22 +37,22 @@ struct Config {
   static constexpr int kBoxes = (HeadDim + kBoxColumns - 1) / kBoxColumns;    // of a row of Q or K
   static constexpr int kBoxesV = (HeadDimV + kBoxColumns - 1) / kBoxColumns;  // of a row of V or O
   // Together as many as the block starts with: 168 a thread, 128 with three consumers, 80 of two blocks.
-  static constexpr bool kHasHalf = kBlocksPerMultiprocessor == 2;
-  static constexpr int kProducerRegisters = kHasHalf || kConsumers == 3 ? 32 : 40;
-  static constexpr int kConsumerRegisters = kHasHalf ? 104 : kConsumers == 3 ? 160 : 232;
-  static_assert(kConsumers == 2 || (kConsumers == 3 && !kHasHalf));
+  static constexpr bool kSharesMultiprocessor = kBlocksPerMultiprocessor == 2;
+  static constexpr int kProducerRegisters = kSharesMultiprocessor || kConsumers == 3 ? 32 : 40;
+  static constexpr int kConsumerRegisters = kSharesMultiprocessor ? 104 : kConsumers == 3 ? 160 : 232;
+  static_assert(kConsumers == 2 || (kConsumers == 3 && !kSharesMultiprocessor));
 
   // What ablations.cu takes back, one at a time.
   static constexpr float kRescaleThreshold = 8;  // O is rescaled where P would be above 2^8
   // S of the next key tile beside P V of this one. Of two blocks each has the other's products beside its
   // own.
-  static constexpr bool kOverlapsProducts = !kHasHalf;
+  static constexpr bool kOverlapsProducts = !kSharesMultiprocessor;
   static constexpr bool kIsPersistent = true;  // a block walks over many query tiles
 
   // Of a box of rows of Q or O, and of K or V.
   static constexpr int kBytesM = 2 * kBlockM * kBoxColumns;
   static constexpr int kBytesN = 2 * kBlockN * kBoxColumns;
-  static constexpr int kOutputBoxBytes = 64 * kBoxRowBytes;  // of a consumer's rows
+  static constexpr int kOutputBoxBytes = kConsumerRows * kBoxRowBytes;  // of a consumer's rows
   // O leaves through shared memory: a place of its own where there is room, else, of two consumers, the two
   // stages of V.
   static constexpr bool kHasOutputPlace =
@@ -59,7 +67,7 @@ struct alignas(kSwizzleAtomBytes) SharedTiles {
   T Q[Config::kBoxes][Config::kBlockM][kBoxColumns];
   T K[Config::kStages][Config::kBoxes][Config::kBlockN][kBoxColumns];
   T V[Config::kStages][Config::kBoxesV][Config::kBlockN][kBoxColumns];
-  T O[Config::kHasOutputPlace ? Config::kConsumers : 0][Config::kBoxesV][64][kBoxColumns];
+  T O[Config::kHasOutputPlace ? Config::kConsumers : 0][Config::kBoxesV][kConsumerRows][kBoxColumns];
   PipelineBarriers<1> q;
   PipelineBarriers<Config::kStages> k, v;
   uint64_t written[Config::kConsumers];  // O, by each consumer; a phase a query tile

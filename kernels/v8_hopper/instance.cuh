@@ -53,10 +53,10 @@ double estimate_time(const ForwardParams& p, const DeviceProperties& device) {
 template <class Config>
 cudaError_t launch_config(const ForwardParams& p, Dtype dtype, const LaunchContext& context) {
   TensorMaps maps{};
-  // Whole 16 bytes of a row of out. Of a Dv below 8 there are none, and nobody stores through the map.
-  const int whole_features = std::max(p.Dv / 8 * 8, 8);
+  // Of a Dv below 8 nobody stores through the map.
+  const int features_out = std::max(mapped_features(p.Dv), 8);
   if (!make_tensor_map(maps.q, dtype, p.q, p.q_stride, p.B, p.H, p.M, p.D, Config::kBlockM) ||
-      !make_tensor_map(maps.out, dtype, p.out, p.out_stride, p.B, p.H, p.M, whole_features, 64)) {
+      !make_tensor_map(maps.out, dtype, p.out, p.out_stride, p.B, p.H, p.M, features_out, kConsumerRows)) {
     return cudaErrorInvalidValue;
   }
   if (p.N > 0 && (!make_tensor_map(maps.k, dtype, p.k, p.k_stride, p.B, p.Hk, p.N, p.D, Config::kBlockN) ||

@@ -77,9 +77,8 @@ __device__ void copy_rows(const void* place, const CUtensorMap& map, int box_byt
   }
 }
 
-/// Before the block's n-th query tile, counted from 0: waits until O of the one before has left the place.
-/// The waiter must hold back the store of the n-th, for a barrier tells no more than its last phase from this
-/// one.
+/// Before the block's n-th query tile, counted from 0: waits until O of the one before has left the place. O
+/// of the n-th must not be stored until the waiter is through: a parity tells a phase from the next alone.
 template <class Config>
 __device__ void wait_stored(const SharedTiles<Config>& s, int place, int n) {
   if (n > 0) ptx::mbarrier_wait(ptx::shared_address(&s.stored[place]), (n - 1) % 2);
@@ -156,9 +155,9 @@ __device__ void store_tiles(SharedTiles<Config>& s, const TensorMaps& maps, cons
     const int b = walk.b(), h = walk.h();
     for (int consumer = 0; consumer < Config::kConsumers; ++consumer) {
       const int place = Config::kHasOutputPlace ? consumer : (stage + consumer) % Config::kStages;
-      const int query0 = walk.query0 + 64 * consumer;
+      const int query0 = walk.query0 + kConsumerRows * consumer;
       ptx::mbarrier_wait(ptx::shared_address(&s.written[consumer]), n % 2);
-      if (query0 < p.M && p.Dv >= 8) {
+      if (query0 < p.M && mapped_features(p.Dv) > 0) {
         const uint32_t boxes = ptx::shared_address(output_place(s, place));
 #pragma unroll
         for (int box = 0; box < Config::kBoxesV; ++box) {
@@ -204,8 +203,8 @@ __device__ void write_output(const WgmmaRows<Config>& rows, SharedTiles<Config>&
   }
   ptx::fence_async_proxy();
   __syncwarp();
-  // The map of out ends with the last whole 16 bytes of a row: what follows is a lane's.
-  const int whole = p.Dv / 8 * 8, query = query0 + warp_row0 + lane;
+  // What the map of out does not hold of a row is a lane's.
+  const int whole = mapped_features(p.Dv), query = query0 + warp_row0 + lane;
   if (whole != p.Dv && lane < 16 && query < p.M) {
     const unsigned char* const box = output_place(s, place) + whole / kBoxColumns * Config::kOutputBoxBytes;
     const T* const rest =
@@ -236,20 +235,21 @@ class Turns {
 /// The rings of tiles, by what is in them.
 enum class Ring { q, k, v };
 
-/// The last key tile of which one of the 64 rows from first_row on sees a key; of rows that see none, any.
+/// The last key tile of which one of a consumer's rows, from first_row on, sees a key; of rows that see none,
+/// any.
 template <class Config>
 __device__ int last_key_tile(const ForwardParams& p, int first_row) {
-  const int first = min(first_row, p.M - 1), last = min(first_row + 64, p.M) - 1;
+  const int first = min(first_row, p.M - 1), last = min(first_row + kConsumerRows, p.M) - 1;
   return BlockRange<Config::kBlockN>(window_of(p), first, max(first, last)).end - 1;
 }
 
-/// A consumer: the 64 rows from row 64 * consumer of each query tile. after_release(ring) follows the release
+/// A consumer: its kConsumerRows rows of each query tile. after_release(ring) follows the release
 /// of each stage, by all threads.
 template <class Config, class AfterRelease>
 __device__ void compute_tiles(SharedTiles<Config>& s, const ForwardParams& p, const Schedule& schedule,
                               int consumer, AfterRelease after_release) {
   const int thread = static_cast<int>(threadIdx.x) % 128;
-  const int row0 = 64 * consumer;
+  const int row0 = kConsumerRows * consumer;
   Pipeline<1> q(s.q);
   Pipeline<Config::kStages> k(s.k), v(s.v);
   const uint32_t sQ = tile_descriptor(ptx::shared_address(&s.Q[0][row0][0]), 0);
@@ -287,7 +287,7 @@ __device__ void compute_tiles(SharedTiles<Config>& s, const ForwardParams& p, co
         v.wait_full();
         turns.take();
         turns.pass();
-        ptx::barrier_sync(kPassing + consumer, 128);  // all warps have seen both tiles
+        ptx::barrier_sync(kPassing + consumer, 128);  // all warps have seen both tiles, with turns or without
         release(k, Ring::k);
         release(v, Ring::v);
       }
