@@ -64,12 +64,13 @@ __device__ void exponentiate_scores(WgmmaRows<QuarterByPolynomial<Base>>& rows) 
   }
 }
 
-// ---- no producer: the first thread of the first consumer copies a tile where one has been released
+// ---- no producer: the first thread of the first consumer copies a tile where one has been released, and
+// that of each consumer stores its O
 
 template <class Base>
 struct NoProducer : Base {
-  static_assert(Base::kHasOutputPlace);                         // Copies knows nothing of O in V's stages
-  static constexpr int kThreads = 128 * Base::kConsumers + 32;  // one warp stores O
+  static_assert(Base::kHasOutputPlace);  // Copies knows nothing of O in V's stages
+  static constexpr int kThreads = 128 * Base::kConsumers;
 };
 
 /// The key tiles of a block, one after the other, for one ring.
@@ -142,12 +143,13 @@ struct Copies {
 template <class Base>
 __device__ void run_warpgroup(SharedTiles<NoProducer<Base>>& s, const TensorMaps& maps,
                               const ForwardParams& p, const Schedule& schedule, int warpgroup) {
-  if (warpgroup == Base::kConsumers) {
-    if (threadIdx.x == 128 * Base::kConsumers) store_tiles(s, maps, p, schedule.order);
-    return;
-  }
-  if (warpgroup > 0) {
-    compute_tiles(s, p, schedule, warpgroup, [](Ring) {});
+  const int consumer = warpgroup;
+  const auto store = [&](const Walk<NoProducer<Base>>& walk, int n) {
+    if (threadIdx.x % 128 == 0) store_output(s, maps, p, walk, n, consumer, consumer);
+    __syncwarp();
+  };
+  if (consumer > 0) {
+    compute_tiles(s, p, schedule, consumer, Nothing{}, store);
     return;
   }
   Copies<NoProducer<Base>> copies(s, maps, p, schedule.order);
@@ -156,7 +158,7 @@ __device__ void run_warpgroup(SharedTiles<NoProducer<Base>>& s, const TensorMaps
     __syncwarp();
   };
   for (const Ring ring : {Ring::k, Ring::q, Ring::k, Ring::v, Ring::v}) start_next(ring);  // all stages
-  compute_tiles(s, p, schedule, 0, start_next);
+  compute_tiles(s, p, schedule, 0, start_next, store);
 }
 
 // ---- the list

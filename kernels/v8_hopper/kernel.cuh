@@ -144,7 +144,27 @@ __device__ unsigned char* output_place(SharedTiles<Config>& s, int place) {
     return reinterpret_cast<unsigned char*>(&s.V[place]);
 }
 
-/// Stores what the consumers leave in shared memory. One thread.
+/// Stores what the consumer leaves in a place of shared memory as O of the block's n-th query tile. One
+/// thread; the other warps of the consumer may be on their way.
+template <class Config>
+__device__ void store_output(SharedTiles<Config>& s, const TensorMaps& maps, const ForwardParams& p,
+                             const Walk<Config>& walk, int n, int consumer, int place) {
+  const int query0 = walk.query0 + kConsumerRows * consumer;
+  ptx::mbarrier_wait(ptx::shared_address(&s.written[consumer]), n % 2);
+  if (query0 < p.M && mapped_features(p.Dv) > 0) {
+    const uint32_t boxes = ptx::shared_address(output_place(s, place));
+    const int b = walk.b(), h = walk.h();
+#pragma unroll
+    for (int box = 0; box < Config::kBoxesV; ++box) {
+      ptx::tma_store(maps.out, {box * kBoxColumns, query0, h, b}, boxes + box * Config::kOutputBoxBytes);
+    }
+    ptx::tma_store_commit();
+    ptx::tma_store_wait_read();
+  }
+  ptx::mbarrier_arrive(ptx::shared_address(&s.stored[place]));
+}
+
+/// Stores what all consumers leave. One thread.
 template <class Config>
 __device__ void store_tiles(SharedTiles<Config>& s, const TensorMaps& maps, const ForwardParams& p,
                             const RoundOrder& order) {
@@ -152,21 +172,9 @@ __device__ void store_tiles(SharedTiles<Config>& s, const TensorMaps& maps, cons
   int stage = 0;  // of V, which the next key tile gets
   for (int n = 0; walk.next(); ++n) {
     stage = (stage + walk.key_tiles()) % Config::kStages;
-    const int b = walk.b(), h = walk.h();
     for (int consumer = 0; consumer < Config::kConsumers; ++consumer) {
       const int place = Config::kHasOutputPlace ? consumer : (stage + consumer) % Config::kStages;
-      const int query0 = walk.query0 + kConsumerRows * consumer;
-      ptx::mbarrier_wait(ptx::shared_address(&s.written[consumer]), n % 2);
-      if (query0 < p.M && mapped_features(p.Dv) > 0) {
-        const uint32_t boxes = ptx::shared_address(output_place(s, place));
-#pragma unroll
-        for (int box = 0; box < Config::kBoxesV; ++box) {
-          ptx::tma_store(maps.out, {box * kBoxColumns, query0, h, b}, boxes + box * Config::kOutputBoxBytes);
-        }
-        ptx::tma_store_commit();
-        ptx::tma_store_wait_read();
-      }
-      ptx::mbarrier_arrive(ptx::shared_address(&s.stored[place]));
+      store_output(s, maps, p, walk, n, consumer, place);
     }
   }
 }
@@ -244,10 +252,10 @@ __device__ int last_key_tile(const ForwardParams& p, int first_row) {
 }
 
 /// A consumer: its kConsumerRows rows of each query tile. after_release(ring) follows the release
-/// of each stage, by all threads.
-template <class Config, class AfterRelease>
+/// of each stage, by all threads, and after_output(walk, n) what it leaves of the n-th query tile.
+template <class Config, class AfterRelease, class AfterOutput>
 __device__ void compute_tiles(SharedTiles<Config>& s, const ForwardParams& p, const Schedule& schedule,
-                              int consumer, AfterRelease after_release) {
+                              int consumer, AfterRelease after_release, AfterOutput after_output) {
   const int thread = static_cast<int>(threadIdx.x) % 128;
   const int row0 = kConsumerRows * consumer;
   Pipeline<1> q(s.q);
@@ -280,16 +288,18 @@ __device__ void compute_tiles(SharedTiles<Config>& s, const ForwardParams& p, co
 
       int tile = walk.last_tile;
       q.wait_full();
-      // Tiles of which this consumer's rows see no key pass by, but for the first.
+      // Tiles of which this consumer's rows see no key pass by, but for the first: V one tile behind K, as
+      // both arrive. A stage is released once all warps have seen it full, with turns or without.
       const int last = max(last_key_tile<Config>(p, walk.query0 + row0), walk.first_tile);
+      const auto pass_values = [&] { return tile < walk.last_tile; };
       for (; tile > last; --tile) {
         k.wait_full();
-        v.wait_full();
+        if (pass_values()) v.wait_full();
         turns.take();
         turns.pass();
-        ptx::barrier_sync(kPassing + consumer, 128);  // all warps have seen both tiles, with turns or without
+        ptx::barrier_sync(kPassing + consumer, 128);
         release(k, Ring::k);
-        release(v, Ring::v);
+        if (pass_values()) release(v, Ring::v);
       }
       k.wait_full();
       rows.start_scores(sQ, sK());
@@ -297,6 +307,11 @@ __device__ void compute_tiles(SharedTiles<Config>& s, const ForwardParams& p, co
       release(k, Ring::k);
       if (tile == walk.first_tile) release(q, Ring::q);
       softmax(tile);
+      if (pass_values()) {
+        v.wait_full();
+        ptx::barrier_sync(kPassing + consumer, 128);
+        release(v, Ring::v);
+      }
       rows.pack();
       // K is one tile ahead of V. With its stage a constant, so are the descriptors' offsets.
       static_assert(Config::kStages == 2);
@@ -349,8 +364,14 @@ __device__ void compute_tiles(SharedTiles<Config>& s, const ForwardParams& p, co
     }
     wait_stored(s, place, n);
     write_output(rows, s, p, schedule, walk.query0 + row0, walk.head, consumer, place);
+    after_output(walk, n);
   }
 }
+
+struct Nothing {
+  template <class... Args>
+  __device__ void operator()(const Args&...) const {}
+};
 
 /// What each warpgroup of the block does: the first copies and stores, the others compute.
 template <class Config>
@@ -362,7 +383,7 @@ __device__ void run_warpgroup(SharedTiles<Config>& s, const TensorMaps& maps, co
     if (threadIdx.x == 32) store_tiles(s, maps, p, schedule.order);
   } else {
     ptx::take_registers<Config::kConsumerRegisters>();
-    compute_tiles(s, p, schedule, warpgroup - 1, [](Ring) {});
+    compute_tiles(s, p, schedule, warpgroup - 1, Nothing{}, Nothing{});
   }
 }
 
