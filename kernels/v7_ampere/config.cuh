@@ -94,7 +94,8 @@ inline constexpr int kWholeChunk = 16;
 struct Schedule {
   TileOrder order;
   Scale scale;
-  int copy_bytes;  // of one copy from q, k or v: kWholeChunk, or 8 or 4 of a Config in pieces
+  Divisor chunks, chunks_v;  // whole ones of 16 bytes, of a row of q and k and of one of v
+  int copy_bytes;            // of one copy from q, k or v: kWholeChunk, or 8 or 4 of a Config in pieces
 };
 
 }  // namespace fa::internal::v7

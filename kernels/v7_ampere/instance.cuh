@@ -20,7 +20,8 @@ template <class Config>
 cudaError_t launch_config(const ForwardParams& params, const Scale& scale, int copy_bytes, Dtype dtype_out,
                           const LaunchContext& context) {
   const Schedule schedule = {make_tile_order(params, Config::kBlockM, context.device->l2_bytes), scale,
-                             copy_bytes};
+                             make_divisor(std::max(params.D / 8, 1)),
+                             make_divisor(std::max(params.Dv / 8, 1)), copy_bytes};
   return launch_query_tiles<forward_kernel<Config>, Config>(context, kSharedBytes<Config>, params, schedule,
                                                             dtype_out);
 }

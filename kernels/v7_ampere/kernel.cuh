@@ -111,20 +111,39 @@ __device__ void apply_sign(SharedTiles<Config>& s, int row0, float sign) {
   __syncwarp();
 }
 
-/// Starts copying kRows rows into a tile; rows from `rows` on and features from D on become zeros.
+/// Starts copying kRows rows into a tile; rows from `rows` on become zeros, and features from D on are zeros,
+/// of whole chunks after clear_features().
 template <class Config, int kRows>
 __device__ void load_rows(typename Config::Element (&tile)[kRows][Config::kHeadDim],
                           const typename Config::Element* gRows, int64_t stride, int rows, int D,
-                          int copy_bytes) {
+                          const Divisor& chunks, int copy_bytes) {
   using Layout = typename Config::Layout;
   constexpr int kHeadDim = Config::kHeadDim, kThreads = Config::kThreads;
   const uint32_t to = ptx::shared_address(tile);
   if constexpr (!Config::kInPieces) {
-    load_tile_async<kRows, kHeadDim, kThreads, Layout>(to, gRows, stride, rows, D);
+    load_tile_async<kRows, kHeadDim, kThreads, Layout>(to, gRows, stride, rows, D, chunks);
   } else if (copy_bytes == 8) {
     load_tile_in_pieces_async<8, kRows, kHeadDim, kThreads, Layout>(to, gRows, stride, rows, D);
   } else {
     load_tile_in_pieces_async<4, kRows, kHeadDim, kThreads, Layout>(to, gRows, stride, rows, D);
+  }
+}
+
+/// Starts making zeros of what load_rows() leaves alone, in all tiles.
+template <class Config>
+__device__ void clear_features(SharedTiles<Config>& s, const ForwardParams& p, const Schedule& schedule) {
+  if constexpr (!Config::kInPieces && kLoadsWholeRows<Config::kThreads, typename Config::Layout>) {
+    const auto clear = [&]<int kRows>(typename Config::Element(&tile)[kRows][Config::kHeadDim], int first) {
+      clear_chunks_async<kRows, Config::kHeadDim, Config::kThreads, typename Config::Layout>(
+          ptx::shared_address(tile), first, p.q);
+    };
+    if (p.D < Config::kHeadDim) {
+      clear(s.Q, schedule.chunks.value);
+      for (auto& K : s.K) clear(K, schedule.chunks.value);
+    }
+    if (p.Dv < Config::kHeadDim) {
+      for (auto& V : s.V) clear(V, schedule.chunks_v.value);
+    }
   }
 }
 
@@ -158,15 +177,16 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerMultiproce
   const auto copy_keys = [&](int tile, int stage) {
     const int key0 = tile * Config::kBlockN;
     load_rows<Config>(s.K[stage], gK + key0 * p.k_stride.seq, p.k_stride.seq, p.N - key0, p.D,
-                      schedule.copy_bytes);
+                      schedule.chunks, schedule.copy_bytes);
   };
   const auto copy_values = [&](int tile, int stage) {
     const int key0 = tile * Config::kBlockN;
     load_rows<Config>(s.V[stage], gV + key0 * p.v_stride.seq, p.v_stride.seq, p.N - key0, p.Dv,
-                      schedule.copy_bytes);
+                      schedule.chunks_v, schedule.copy_bytes);
   };
 
-  load_rows<Config>(s.Q, gQ + query0 * p.q_stride.seq, p.q_stride.seq, p.M - query0, p.D,
+  clear_features(s, p, schedule);
+  load_rows<Config>(s.Q, gQ + query0 * p.q_stride.seq, p.q_stride.seq, p.M - query0, p.D, schedule.chunks,
                     schedule.copy_bytes);
   if (range.begin < range.end) copy_keys(range.begin, range.begin % Config::kStages);
   ptx::cp_async_commit();

@@ -20,33 +20,31 @@ __host__ __device__ inline int mapped_features(int Dv) {
 }
 
 /// Tiles for rows of Q and K of up to HeadDim features and rows of V and O of up to HeadDimV.
-template <class T, int HeadDim, int HeadDimV, int BlockM, int BlockN, int BlocksPerMultiprocessor = 1>
+template <class T, int HeadDim, int HeadDimV, int BlockM, int BlockN>
 struct Config {
   using Element = T;
   static constexpr int kHeadDim = HeadDim;
   static constexpr int kHeadDimV = HeadDimV;
   static constexpr int kBlockM = BlockM;
   static constexpr int kBlockN = BlockN;
-  static constexpr int kStages = 2;                          // of K and of V
-  static constexpr int kConsumers = BlockM / kConsumerRows;  // warpgroups that compute
-  static constexpr int kThreads = 128 * (kConsumers + 1);    // and one that loads and stores
-  static constexpr int kBlocksPerMultiprocessor = BlocksPerMultiprocessor;
+  static constexpr int kStages = 2;                                           // of K and of V
+  static constexpr int kConsumers = BlockM / kConsumerRows;                   // warpgroups that compute
+  static constexpr int kThreads = 128 * (kConsumers + 1);                     // and one that loads and stores
   static constexpr int kRowBlocks = 1;                                        // of a warp, m16 each
   static constexpr int kKeyBlocks = BlockN / 16;                              // of a tile
   static constexpr int kFeatureBlocks = HeadDimV / 16;                        // of a row of O
   static constexpr int kBoxes = (HeadDim + kBoxColumns - 1) / kBoxColumns;    // of a row of Q or K
   static constexpr int kBoxesV = (HeadDimV + kBoxColumns - 1) / kBoxColumns;  // of a row of V or O
-  // Together as many as the block starts with: 168 a thread, 128 with three consumers, 80 of two blocks.
-  static constexpr bool kSharesMultiprocessor = kBlocksPerMultiprocessor == 2;
-  static constexpr int kProducerRegisters = kSharesMultiprocessor || kConsumers == 3 ? 32 : 40;
-  static constexpr int kConsumerRegisters = kSharesMultiprocessor ? 104 : kConsumers == 3 ? 160 : 232;
-  static_assert(kConsumers == 2 || (kConsumers == 3 && !kSharesMultiprocessor));
+  // Together as many as the block starts with: 168 a thread, 128 with three consumers, 96 with four.
+  static_assert(kConsumers >= 2 && kConsumers <= 4);
+  static constexpr int kProducerRegisters = kConsumers == 2 ? 40 : 32;
+  static constexpr int kConsumerRegisters = kConsumers == 2 ? 232 : kConsumers == 3 ? 160 : 112;
 
   // What ablations.cu takes back, one at a time.
   static constexpr float kRescaleThreshold = 8;  // O is rescaled where P would be above 2^8
-  // S of the next key tile beside P V of this one. Of two blocks each has the other's products beside its
-  // own.
-  static constexpr bool kOverlapsProducts = !kSharesMultiprocessor;
+  // S of the next key tile beside P V of this one, where a consumer's registers hold S, P and O at once and
+  // 32 more; else S takes the place of P.
+  static constexpr bool kOverlapsProducts = BlockN / 2 + BlockN / 4 + HeadDimV / 2 + 32 <= kConsumerRegisters;
   static constexpr bool kIsPersistent = true;  // a block walks over many query tiles
 
   // Of a box of rows of Q or O, and of K or V.
@@ -92,20 +90,40 @@ struct RoundOrder {
   Divisor heads_per_key_head;
 };
 
-/// Heads of a group: as many as fill the fewest rounds, or up to six where those have fewer places without a
-/// tile.
-inline int64_t heads_of_group(int64_t heads, int64_t query_tiles, int64_t blocks, int fewest_rounds) {
+/// The largest of the blocks' shares of a group of heads: in rounds where all query tiles are the same, else
+/// in lengths of a head's shortest. There the i-th tile, the longest first, has length
+/// query_tiles - i / heads, in whole numbers, and one more for its beginning and end.
+inline int64_t largest_share(int64_t heads, int64_t query_tiles, int64_t blocks, bool same_length) {
+  const int64_t tiles = heads * query_tiles;
+  const int64_t rounds = tiles / blocks;
+  const bool has_rest = tiles % blocks != 0;
+  if (same_length) return rounds + (has_rest ? 1 : 0);
+  const auto first_of = [&](int64_t round) { return query_tiles + 1 - round * blocks / heads; };
+  // Of two rounds, forth and back, a block has tiles i and j with one sum i + j for all blocks. The largest
+  // of what they are together, each rounded, is this.
+  const auto of_two_from = [&](int64_t round) {
+    return 2 * (query_tiles + 1) + 1 - (2 * round + 2) * blocks / heads;
+  };
+  int64_t share = 0;
+  for (int64_t round = 0; round + 2 <= rounds; round += 2) share += of_two_from(round);
+  if (rounds % 2 == 0) return share + (has_rest ? first_of(rounds) : 0);
+  const int64_t without_rest = first_of(rounds - 1);
+  return share + (has_rest ? std::max(without_rest, of_two_from(rounds - 1)) : without_rest);
+}
+
+/// Heads of a group: as many as fill the fewest rounds, or up to six where all groups together then end
+/// earlier.
+inline int64_t heads_of_group(int64_t heads, int64_t query_tiles, int64_t blocks, bool same_length) {
   if (heads * query_tiles <= 4 * blocks) return heads;
-  int64_t best = 1;
-  double best_use = 0;
-  for (int rounds = fewest_rounds; rounds <= 6; ++rounds) {
+  int64_t best = 0, least = 0;
+  for (int rounds = same_length ? 1 : 2; rounds <= 6; ++rounds) {
     const int64_t group_heads = std::clamp<int64_t>(rounds * blocks / query_tiles, 1, heads);
-    const int64_t tiles = group_heads * query_tiles;
-    const double use =
-        static_cast<double>(tiles) / static_cast<double>((tiles + blocks - 1) / blocks * blocks);
-    if (use > best_use + 0.02) {
+    const int64_t whole_groups = (heads - 1) / group_heads;
+    const int64_t all = whole_groups * largest_share(group_heads, query_tiles, blocks, same_length) +
+                        largest_share(heads - whole_groups * group_heads, query_tiles, blocks, same_length);
+    if (best == 0 || 1000 * all < 995 * least) {
       best = group_heads;
-      best_use = use;
+      least = all;
     }
   }
   return best;
@@ -114,7 +132,7 @@ inline int64_t heads_of_group(int64_t heads, int64_t query_tiles, int64_t blocks
 inline RoundOrder make_round_order(const ForwardParams& p, int block_m, int blocks) {
   const int64_t heads = int64_t{p.B} * p.H;
   const int64_t query_tiles = (int64_t{p.M} + block_m - 1) / block_m;
-  const int64_t group_heads = heads_of_group(heads, query_tiles, blocks, sees_all_keys(p) ? 1 : 2);
+  const int64_t group_heads = heads_of_group(heads, query_tiles, blocks, sees_all_keys(p));
   const int64_t groups = (heads + group_heads - 1) / group_heads;
   return {.query_tiles = static_cast<int32_t>(query_tiles),
           .groups = static_cast<int32_t>(groups),
@@ -134,12 +152,10 @@ struct Schedule {
 /// What a block's work takes: of a query tile whatever its keys, and of each key tile, in any one unit.
 struct TileCost {
   double query_tile, key_tile;
-  double key_tile_alone;    // where no second block shares the multiprocessor
-  bool takes_masks = true;  // else it is for problems where no mask hides a key
 };
 
 /// A Config and its cost.
-template <class ConfigType, TileCost kCostOf = TileCost{0, 1, 1}>
+template <class ConfigType, TileCost kCostOf = TileCost{0, 1}>
 struct Choice {
   using Config = ConfigType;
   static constexpr TileCost kCost = kCostOf;
@@ -153,18 +169,19 @@ template <class T, int HeadDim, int HeadDimV>
 struct TilesOf;
 template <class T>
 struct TilesOf<T, 64, 64> {  // costs measured: see README
-  using Type = Choices<Choice<Config<T, 64, 64, 192, 128>, TileCost{1.5, 1.24, 1.24}>,
-                       Choice<Config<T, 64, 64, 128, 128>, TileCost{1.4, 1, 1}>,
-                       Choice<Config<T, 64, 64, 128, 64, 2>, TileCost{1.6, 1, 0.62}>>;
+  using Type = Choices<Choice<Config<T, 64, 64, 128, 128>, TileCost{1.2, 1}>,
+                       Choice<Config<T, 64, 64, 192, 128>, TileCost{1, 1.16}>,
+                       Choice<Config<T, 64, 64, 256, 64>, TileCost{1.3, 0.8}>>;
 };
 template <class T>
 struct TilesOf<T, 96, 96> {
-  using Type = Choices<Choice<Config<T, 96, 96, 128, 128>>>;
+  using Type = Choices<Choice<Config<T, 96, 96, 128, 128>, TileCost{1.4, 1}>,
+                       Choice<Config<T, 96, 96, 192, 128>, TileCost{1.7, 1.34}>>;
 };
 template <class T>
 struct TilesOf<T, 128, 128> {
-  using Type = Choices<Choice<Config<T, 128, 128, 128, 128>, TileCost{1.4, 1, 1}>,
-                       Choice<Config<T, 128, 128, 192, 80>, TileCost{1.9, 0.89, 0.89, false}>>;
+  using Type = Choices<Choice<Config<T, 128, 128, 128, 128>, TileCost{1.4, 1}>,
+                       Choice<Config<T, 128, 128, 192, 128>, TileCost{1.9, 1.4}>>;
 };
 template <class T>
 struct TilesOf<T, 192, 128> {

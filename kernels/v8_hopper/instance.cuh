@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "kernels/launch.hpp"
 #include "kernels/v8_hopper/kernel.cuh"
@@ -32,22 +31,18 @@ template <class Choice>
 double estimate_time(const ForwardParams& p, const DeviceProperties& device) {
   using Config = typename Choice::Config;
   constexpr TileCost kCost = Choice::kCost;
-  const double blocks = double{Config::kBlocksPerMultiprocessor} * device.multiprocessors;
+  const double blocks = device.multiprocessors;
   const double query_tiles = std::ceil(static_cast<double>(p.M) / Config::kBlockM);
   const double tiles = query_tiles * p.B * p.H;
   const double widest =
       std::min<double>(p.N, static_cast<double>(p.window_hi) - p.window_lo + Config::kBlockM);
   const double longest = std::ceil(widest / Config::kBlockN);
-  if (sees_all_keys(p)) {
-    const double key_tile = tiles <= device.multiprocessors ? kCost.key_tile_alone : kCost.key_tile;
-    return std::ceil(tiles / blocks) * (longest * key_tile + kCost.query_tile);
-  }
-  if (!kCost.takes_masks) return std::numeric_limits<double>::infinity();
-  // Below a diagonal lies half of the keys, and half of the key tile that it crosses is in vain. The longest
-  // query tile ends alone.
-  const double mean = static_cast<double>(p.N) / 2 / Config::kBlockN + 0.5;
+  if (sees_all_keys(p)) return std::ceil(tiles / blocks) * (longest * kCost.key_tile + kCost.query_tile);
+  // Below a diagonal lies half of the keys. In vain is half of the key tile that it crosses, and of those
+  // beyond, which only part of the rows see, about half. The longest query tile ends alone.
+  const double mean = (p.N / 2.0 + Config::kBlockM / 4.0) / Config::kBlockN + 0.5;
   return std::max(tiles / blocks * (std::min(mean, longest) * kCost.key_tile + kCost.query_tile),
-                  longest * kCost.key_tile_alone + kCost.query_tile);
+                  longest * kCost.key_tile + kCost.query_tile);
 }
 
 template <class Config>
@@ -64,7 +59,7 @@ cudaError_t launch_config(const ForwardParams& p, Dtype dtype, const LaunchConte
     return cudaErrorInvalidValue;
   }
   const auto tiles = static_cast<int32_t>(query_blocks(p, Config::kBlockM));
-  const int at_once = Config::kBlocksPerMultiprocessor * context.device->multiprocessors;
+  const int at_once = context.device->multiprocessors;
   const int blocks = Config::kIsPersistent ? std::min(tiles, at_once) : tiles;
   const Schedule schedule = {make_round_order(p, Config::kBlockM, blocks), make_scale(p.scale)};
   return launch_kernel<forward_kernel<Config>>(context, dim3(static_cast<unsigned>(blocks)),

@@ -26,7 +26,7 @@ struct TensorMaps {
 };
 
 /// Named barriers, each followed by those of the other consumers.
-enum Barrier : int { kTurn = 1, kPassing = 4 };
+enum Barrier : int { kTurn = 1, kPassing = 5 };
 
 /// A block's query tiles, one after the other.
 template <class Config>
@@ -179,6 +179,12 @@ __device__ void store_tiles(SharedTiles<Config>& s, const TensorMaps& maps, cons
   }
 }
 
+/// Threads of a consumer that say O is written: a warp's first for all. Through the stages of V, whose next
+/// writer may be another consumer, every thread speaks for itself: racecheck of compute-sanitizer takes an
+/// arrival to order the accesses of the thread that arrives, and no other's.
+template <class Config>
+inline constexpr int kWrittenArrivals = Config::kHasOutputPlace ? 4 : 128;
+
 /// O of the warpgroup's rows, normalised, to shared memory, and LSE.
 template <class Config>
 __device__ void write_output(const WgmmaRows<Config>& rows, SharedTiles<Config>& s, const ForwardParams& p,
@@ -223,7 +229,7 @@ __device__ void write_output(const WgmmaRows<Config>& rows, SharedTiles<Config>&
     for (int e = 0; whole + e < p.Dv; ++e) to[e] = rest[e];
   }
   __syncwarp();
-  if (lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&s.written[consumer]));
+  if (lane < kWrittenArrivals<Config> / 4) ptx::mbarrier_arrive(ptx::shared_address(&s.written[consumer]));
 }
 
 /// Consumers start their products in turn, so that the softmax of one runs below the products of another.
@@ -388,7 +394,7 @@ __device__ void run_warpgroup(SharedTiles<Config>& s, const TensorMaps& maps, co
 }
 
 template <class Config>
-__global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerMultiprocessor)
+__global__ void __launch_bounds__(Config::kThreads, 1)
     forward_kernel(ForwardParams p, Schedule schedule, const __grid_constant__ TensorMaps maps) {
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   auto& s = *reinterpret_cast<SharedTiles<Config>*>(shared_bytes);
@@ -396,8 +402,8 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerMultiproce
     s.q.init(Config::kConsumers);
     s.k.init(Config::kConsumers);
     s.v.init(Config::kConsumers);
-    // The consumer's four warps, and the producer where O goes to V's stages.
-    const int writers = Config::kHasOutputPlace ? 4 : 5;
+    // The consumer, and the producer where O goes to V's stages.
+    const int writers = kWrittenArrivals<Config> + (Config::kHasOutputPlace ? 0 : 1);
     for (uint64_t& written : s.written) ptx::mbarrier_init(ptx::shared_address(&written), writers);
     for (uint64_t& stored : s.stored) ptx::mbarrier_init(ptx::shared_address(&stored), 1);
     ptx::fence_mbarrier_init();

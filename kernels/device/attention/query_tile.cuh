@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "kernels/device/tile/divide.cuh"
 #include "kernels/params.hpp"
 #include "kernels/tile_order.hpp"
 
@@ -24,21 +25,6 @@ __device__ inline QueryTile longest_first(const ForwardParams& p) {
   const int heads = p.B * p.H;
   const int query_tiles = (p.M + kBlockM - 1) / kBlockM;
   return {(query_tiles - 1 - block / heads) * kBlockM, block % heads / p.H, block % heads % p.H};
-}
-
-/// The upper half of a b.
-__host__ __device__ inline uint32_t multiply_high(uint32_t a, uint32_t b) {
-#ifdef __CUDA_ARCH__
-  return __umulhi(a, b);
-#else
-  return static_cast<uint32_t>(uint64_t{a} * b >> 32);
-#endif
-}
-
-/// n / d, rounded down, for 0 <= n < 2^31.
-__host__ __device__ inline int divide(int n, const Divisor& d) {
-  const uint32_t high = multiply_high(static_cast<uint32_t>(n), d.multiplier) >> d.shift;
-  return d.multiplier == 0 ? n : static_cast<int>(high);
 }
 
 struct GroupedQueryTile {

@@ -9,6 +9,8 @@
 #include <cstdint>
 
 #include "kernels/device/ptx/cp_async.cuh"
+#include "kernels/device/ptx/pin.cuh"
+#include "kernels/device/tile/divide.cuh"
 
 namespace fa::internal {
 
@@ -45,30 +47,60 @@ class LaneRows {
   }
 };
 
-/// Starts copying kRows rows of D features into a swizzled tile; rows from `rows` on and features from D on
-/// become zeros. Rows are aligned to 16 bytes, and D is a multiple of 8. gRows is the tile's first row.
+/// Whether load_tile_async() copies whole rows: where the threads are one a chunk of eight rows.
+template <int kThreads, class Layout>
+inline constexpr bool kLoadsWholeRows = kThreads == 8 * Layout::kChunks;
+
+/// Starts copying kRows rows of D features into a swizzled tile; rows from `rows` on become zeros, and so do
+/// features from D on, but where kLoadsWholeRows: those are left alone. Rows are aligned to 16 bytes, and D
+/// is a multiple of 8. chunks: D / 8. gRows is the tile's first row.
 template <int kRows, int kHeadDim, int kThreads, class Layout = Swizzle<kHeadDim>, class T>
-__device__ void load_tile_async(uint32_t tile, const T* gRows, int64_t stride, int rows, int D) {
-  constexpr int kThreadsPerRow = Layout::kPeriod;
-  constexpr int kRowsAtOnce = kThreads / kThreadsPerRow;
-  static_assert(kRows % kRowsAtOnce == 0 && kRowsAtOnce % 8 == 0);
-  const int row = static_cast<int>(threadIdx.x) / kThreadsPerRow;
-  const int chunk = static_cast<int>(threadIdx.x) % kThreadsPerRow;
-  const uint32_t to = tile + Layout::offset(row, chunk);
-  const T* from = gRows + row * stride + chunk * 8;
+__device__ void load_tile_async(uint32_t tile, const T* gRows, int64_t stride, int rows, int D,
+                                const Divisor& chunks) {
+  int thread = static_cast<int>(threadIdx.x);
+  if constexpr (kLoadsWholeRows<kThreads, Layout>) {
+    // Along the rows, so that a warp reads one piece of memory where rows follow each other: at D104 rows of
+    // 208 bytes share their 128-byte lines.
+    ptx::pin(thread);  // else row and chunk stay in registers, and others are spilled
+    const int row = divide(thread, chunks), chunk = thread - row * chunks.value;
+    if (row >= 8) return;
+    const uint32_t to = tile + Layout::offset(row, chunk);
+    const T* from = gRows + row * stride + chunk * 8;
 #pragma unroll
-  for (int r = 0; r < kRows; r += kRowsAtOnce) {
-#pragma unroll
-    for (int c = 0; c < Layout::kChunks; c += kThreadsPerRow) {
-      const bool inside = row + r < rows && (chunk + c) * 8 < D;
-      ptx::cp_async_16_or_zero(to + r * Layout::kRowBytes + c * 16, from + c * 8, inside);
+    for (int r = 0; r < kRows; r += 8) {
+      ptx::cp_async_16_or_zero(to + r * Layout::kRowBytes, from, row + r < rows);
+      from += 8 * stride;
     }
-    from += kRowsAtOnce * stride;
+  } else {
+    constexpr int kThreadsPerRow = Layout::kPeriod;
+    constexpr int kRowsAtOnce = kThreads / kThreadsPerRow;
+    static_assert(kRows % kRowsAtOnce == 0 && kRowsAtOnce % 8 == 0);
+    const int row = thread / kThreadsPerRow, chunk = thread % kThreadsPerRow;
+    const uint32_t to = tile + Layout::offset(row, chunk);
+    const T* from = gRows + row * stride + chunk * 8;
+#pragma unroll
+    for (int r = 0; r < kRows; r += kRowsAtOnce) {
+#pragma unroll
+      for (int c = 0; c < Layout::kChunks; c += kThreadsPerRow) {
+        const bool inside = row + r < rows && (chunk + c) * 8 < D;
+        ptx::cp_async_16_or_zero(to + r * Layout::kRowBytes + c * 16, from + c * 8, inside);
+      }
+      from += kRowsAtOnce * stride;
+    }
   }
 }
 
-/// The same of rows aligned to kPieceBytes, 4 or 8, where D is a multiple of their elements: two threads a
-/// chunk, half of it each.
+/// Starts making zeros of all rows' chunks from `first` on. gAny: an address aligned to 16 bytes, not read.
+template <int kRows, int kHeadDim, int kThreads, class Layout = Swizzle<kHeadDim>>
+__device__ void clear_chunks_async(uint32_t tile, int first, const void* gAny) {
+  const int beyond = Layout::kChunks - first;
+  for (int i = static_cast<int>(threadIdx.x); i < kRows * beyond; i += kThreads) {
+    ptx::cp_async_16_or_zero(tile + Layout::offset(i / beyond, first + i % beyond), gAny, false);
+  }
+}
+
+/// Starts copying rows of D features, aligned to kPieceBytes, 4 or 8, of whose elements D is a multiple: two
+/// threads a chunk, half of it each. Rows from `rows` on and features from D on become zeros.
 template <int kPieceBytes, int kRows, int kHeadDim, int kThreads, class Layout = Swizzle<kHeadDim>, class T>
 __device__ void load_tile_in_pieces_async(uint32_t tile, const T* gRows, int64_t stride, int rows, int D) {
   constexpr int kPiece = kPieceBytes / sizeof(T);  // elements

@@ -86,7 +86,8 @@ struct Visit {
   bool operator==(const Visit&) const = default;
 };
 
-/// The query tiles of each block in the order of its walk, and at most so many a block. block_m: 128 or 192.
+/// The query tiles of each block in the order of its walk, and at most so many a block. block_m: 128, 192
+/// or 256.
 std::vector<std::vector<Visit>> walk(const internal::ForwardParams& p, int block_m, int blocks, int most);
 
 }  // namespace fa::test::hopper

@@ -34,16 +34,16 @@ Rounds make_rounds(const internal::ForwardParams& p, int block_m, int blocks) {
 }
 
 std::vector<std::vector<Visit>> walk(const internal::ForwardParams& p, int block_m, int blocks, int most) {
-  using Large = v8::Config<__half, 64, 64, 192, 128>;
-  using Small = v8::Config<__half, 64, 64, 128, 128>;
   const DeviceArray<Visit> visits(static_cast<size_t>(blocks) * static_cast<size_t>(most));
   const DeviceArray<int> counts(static_cast<size_t>(blocks));
   const v8::RoundOrder order = v8::make_round_order(p, block_m, blocks);
-  if (block_m == Large::kBlockM) {
-    run<walk_kernel<Large>>(blocks, 1, 0, p, order, most, visits.data(), counts.data());
-  } else {
-    run<walk_kernel<Small>>(blocks, 1, 0, p, order, most, visits.data(), counts.data());
-  }
+  const auto run_walk = [&](auto config) {
+    using Config = decltype(config);
+    run<walk_kernel<Config>>(blocks, 1, 0, p, order, most, visits.data(), counts.data());
+  };
+  if (block_m == 128) run_walk(v8::Config<__half, 64, 64, 128, 128>{});
+  if (block_m == 192) run_walk(v8::Config<__half, 64, 64, 192, 128>{});
+  if (block_m == 256) run_walk(v8::Config<__half, 64, 64, 256, 64>{});
   const std::vector<Visit> all = visits.get();
   std::vector<std::vector<Visit>> of_blocks;
   auto first = all.begin();
