@@ -78,8 +78,7 @@ inline constexpr int kSharedBytes = sizeof(SharedTiles<Config>);
 /// The order of query tiles: groups of heads, each group its longest tiles first, over as many rounds of the
 /// grid as it needs. Rounds go forth and back, so that the block that gets the longest tile of one gets the
 /// shortest of the next; a group is two rounds where its heads allow it, so that its blocks end together and
-/// its keys and values stay in L2. Where no mask hides a key a group may be one round: all tiles are the
-/// same. Four rounds or less are one group.
+/// its keys and values stay in L2. Where no mask hides a key a group is one round: all tiles are the same.
 struct RoundOrder {
   int32_t query_tiles;  // of a head
   int32_t groups;
@@ -90,49 +89,78 @@ struct RoundOrder {
   Divisor heads_per_key_head;
 };
 
-/// The largest of the blocks' shares of a group of heads: in rounds where all query tiles are the same, else
-/// in lengths of a head's shortest. There the i-th tile, the longest first, has length
-/// query_tiles - i / heads, in whole numbers, and one more for its beginning and end.
-inline int64_t largest_share(int64_t heads, int64_t query_tiles, int64_t blocks, bool same_length) {
-  const int64_t tiles = heads * query_tiles;
-  const int64_t rounds = tiles / blocks;
-  const bool has_rest = tiles % blocks != 0;
-  if (same_length) return rounds + (has_rest ? 1 : 0);
-  const auto first_of = [&](int64_t round) { return query_tiles + 1 - round * blocks / heads; };
-  // Of two rounds, forth and back, a block has tiles i and j with one sum i + j for all blocks. The largest
+/// What a head's query tiles see of the keys, from the first tile on in equal steps.
+struct TileLengths {
+  int64_t tiles;
+  double first, last;
+
+  double step() const { return tiles > 1 ? (last - first) / static_cast<double>(tiles - 1) : 0; }
+};
+
+/// In `unit`s of keys, rounded up.
+inline TileLengths tile_lengths(const ForwardParams& p, int64_t block_m, int64_t unit) {
+  const auto units = [&](int64_t keys) { return static_cast<double>((keys + unit - 1) / unit); };
+  const int64_t widest = std::clamp<int64_t>(int64_t{p.window_hi} - p.window_lo + block_m, 0, p.N);
+  const int64_t first = std::clamp<int64_t>(p.window_hi + block_m, 0, widest);
+  return {(p.M + block_m - 1) / block_m, units(first), units(widest)};
+}
+
+/// The largest of the blocks' shares of a group of heads, where a query tile takes `each` and, counted from a
+/// head's first tile, `step` for every tile up to it. The longest come first: the i-th is
+/// tiles - i / heads of the head, in whole numbers.
+inline double largest_share(int64_t heads, int64_t tiles, int64_t blocks, double each, double step) {
+  const int64_t rounds = heads * tiles / blocks;
+  const bool has_rest = heads * tiles % blocks != 0;
+  if (step == 0) return each * static_cast<double>(rounds + (has_rest ? 1 : 0));
+  if (rounds > 8) {  // about the mean
+    return static_cast<double>(heads * tiles) / static_cast<double>(blocks) *
+           (each + step * static_cast<double>(tiles + 1) / 2);
+  }
+  const auto first_of = [&](int64_t round) {
+    return each + step * static_cast<double>(tiles - round * blocks / heads);
+  };
+  // Of two rounds, forth and back, a block has places i and j with one sum i + j for all blocks. The largest
   // of what they are together, each rounded, is this.
   const auto of_two_from = [&](int64_t round) {
-    return 2 * (query_tiles + 1) + 1 - (2 * round + 2) * blocks / heads;
+    return 2 * each + step * static_cast<double>(2 * tiles + 1 - (2 * round + 2) * blocks / heads);
   };
-  int64_t share = 0;
+  double share = 0;
   for (int64_t round = 0; round + 2 <= rounds; round += 2) share += of_two_from(round);
   if (rounds % 2 == 0) return share + (has_rest ? first_of(rounds) : 0);
-  const int64_t without_rest = first_of(rounds - 1);
+  const double without_rest = first_of(rounds - 1);
   return share + (has_rest ? std::max(without_rest, of_two_from(rounds - 1)) : without_rest);
 }
 
-/// Heads of a group: as many as fill the fewest rounds, or up to six where all groups together then end
-/// earlier.
-inline int64_t heads_of_group(int64_t heads, int64_t query_tiles, int64_t blocks, bool same_length) {
-  if (heads * query_tiles <= 4 * blocks) return heads;
-  int64_t best = 0, least = 0;
-  for (int rounds = same_length ? 1 : 2; rounds <= 6; ++rounds) {
-    const int64_t group_heads = std::clamp<int64_t>(rounds * blocks / query_tiles, 1, heads);
+/// Heads of a group: as many as fill one round where all tiles are the same, else two, or up to six, or all
+/// of the same, where all groups together then end earlier. A query tile's beginning and end count as 128
+/// keys.
+inline int64_t heads_of_group(int64_t heads, const TileLengths& keys, int64_t blocks) {
+  const double step = keys.step(), each = keys.first - step + 128;
+  int64_t best = 0;
+  double least = 0;
+  const auto consider = [&](int64_t group_heads) {
     const int64_t whole_groups = (heads - 1) / group_heads;
-    const int64_t all = whole_groups * largest_share(group_heads, query_tiles, blocks, same_length) +
-                        largest_share(heads - whole_groups * group_heads, query_tiles, blocks, same_length);
-    if (best == 0 || 1000 * all < 995 * least) {
-      best = group_heads;
-      least = all;
-    }
+    const double all =
+        static_cast<double>(whole_groups) * largest_share(group_heads, keys.tiles, blocks, each, step) +
+        largest_share(heads - whole_groups * group_heads, keys.tiles, blocks, each, step);
+    if (best != 0 && all >= 0.995 * least) return;
+    best = group_heads;
+    least = all;
+  };
+  int64_t group_heads = 0;
+  for (int rounds = step > 0 ? 2 : 1; rounds <= 6 && group_heads < heads; ++rounds) {
+    group_heads = std::clamp<int64_t>(rounds * blocks / keys.tiles, 1, heads);
+    consider(group_heads);
   }
+  if (step == 0 && group_heads < heads) consider(heads);
   return best;
 }
 
 inline RoundOrder make_round_order(const ForwardParams& p, int block_m, int blocks) {
   const int64_t heads = int64_t{p.B} * p.H;
-  const int64_t query_tiles = (int64_t{p.M} + block_m - 1) / block_m;
-  const int64_t group_heads = heads_of_group(heads, query_tiles, blocks, sees_all_keys(p));
+  const TileLengths keys = tile_lengths(p, block_m, 1);
+  const int64_t query_tiles = keys.tiles;
+  const int64_t group_heads = heads_of_group(heads, keys, blocks);
   const int64_t groups = (heads + group_heads - 1) / group_heads;
   return {.query_tiles = static_cast<int32_t>(query_tiles),
           .groups = static_cast<int32_t>(groups),
@@ -169,8 +197,8 @@ template <class T, int HeadDim, int HeadDimV>
 struct TilesOf;
 template <class T>
 struct TilesOf<T, 64, 64> {  // costs measured: see README
-  using Type = Choices<Choice<Config<T, 64, 64, 128, 128>, TileCost{1.2, 1}>,
-                       Choice<Config<T, 64, 64, 192, 128>, TileCost{1, 1.16}>,
+  using Type = Choices<Choice<Config<T, 64, 64, 128, 128>, TileCost{1.3, 1}>,
+                       Choice<Config<T, 64, 64, 192, 128>, TileCost{0.95, 1.16}>,
                        Choice<Config<T, 64, 64, 256, 64>, TileCost{1.3, 0.8}>>;
 };
 template <class T>

@@ -31,18 +31,20 @@ template <class Choice>
 double estimate_time(const ForwardParams& p, const DeviceProperties& device) {
   using Config = typename Choice::Config;
   constexpr TileCost kCost = Choice::kCost;
-  const double blocks = device.multiprocessors;
-  const double query_tiles = std::ceil(static_cast<double>(p.M) / Config::kBlockM);
-  const double tiles = query_tiles * p.B * p.H;
-  const double widest =
-      std::min<double>(p.N, static_cast<double>(p.window_hi) - p.window_lo + Config::kBlockM);
-  const double longest = std::ceil(widest / Config::kBlockN);
-  if (sees_all_keys(p)) return std::ceil(tiles / blocks) * (longest * kCost.key_tile + kCost.query_tile);
-  // Below a diagonal lies half of the keys. In vain is half of the key tile that it crosses, and of those
-  // beyond, which only part of the rows see, about half. The longest query tile ends alone.
-  const double mean = (p.N / 2.0 + Config::kBlockM / 4.0) / Config::kBlockN + 0.5;
-  return std::max(tiles / blocks * (std::min(mean, longest) * kCost.key_tile + kCost.query_tile),
-                  longest * kCost.key_tile + kCost.query_tile);
+  const TileLengths keys = tile_lengths(p, Config::kBlockM, Config::kBlockN);
+  const int64_t heads = int64_t{p.B} * p.H, tiles = heads * keys.tiles, blocks = device.multiprocessors;
+  const double step = keys.step() * kCost.key_tile;
+  if (step == 0 || heads * p.M <= 1024 * blocks) {
+    const double first = keys.first * kCost.key_tile + kCost.query_tile;
+    return largest_share(heads, keys.tiles, blocks, first - step, step);
+  }
+  // Of more than eight rounds of 128 query rows, blocks share what there is. What lies beyond a mask's edge
+  // is in vain, but where tiles are tall, consumers let part of it pass by.
+  constexpr double kEdge = 0.5 - 0.25 * Config::kBlockM / Config::kBlockN;
+  const double mean = std::min((keys.first + keys.last) / 2 + kEdge, keys.last);
+  return std::max(
+      static_cast<double>(tiles) / static_cast<double>(blocks) * (mean * kCost.key_tile + kCost.query_tile),
+      keys.last * kCost.key_tile + kCost.query_tile);
 }
 
 template <class Config>
