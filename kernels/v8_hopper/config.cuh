@@ -209,7 +209,7 @@ struct TilesOf<T, 96, 96> {
 template <class T>
 struct TilesOf<T, 128, 128> {
   using Type = Choices<Choice<Config<T, 128, 128, 128, 128>, TileCost{1.4, 1}>,
-                       Choice<Config<T, 128, 128, 192, 128>, TileCost{1.9, 1.4}>>;
+                       Choice<Config<T, 128, 128, 192, 128>, TileCost{1.4, 1.38}>>;
 };
 template <class T>
 struct TilesOf<T, 192, 128> {
