@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/launch.hpp"
 #include "kernels/v7_ampere/kernel.cuh"
 #include "kernels/v7_ampere/launch.cuh"

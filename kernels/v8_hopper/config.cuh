@@ -39,6 +39,8 @@ struct Config {
   static_assert(kConsumers >= 2 && kConsumers <= 4);
   static constexpr int kProducerRegisters = kConsumers == 2 ? 40 : 32;
   static constexpr int kConsumerRegisters = kConsumers == 2 ? 232 : kConsumers == 3 ? 160 : 112;
+  static_assert(kProducerRegisters + kConsumers * kConsumerRegisters ==
+                (kConsumers + 1) * (65536 / kThreads / 8 * 8));
 
   // What ablations.cu takes back, one at a time.
   static constexpr float kRescaleThreshold = 8;  // O is rescaled where P would be above 2^8
@@ -77,8 +79,8 @@ inline constexpr int kSharedBytes = sizeof(SharedTiles<Config>);
 
 /// The order of query tiles: groups of heads, each group its longest tiles first, over as many rounds of the
 /// grid as it needs. Rounds go forth and back, so that the block that gets the longest tile of one gets the
-/// shortest of the next; a group is two rounds where its heads allow it, so that its blocks end together and
-/// its keys and values stay in L2. Where no mask hides a key a group is one round: all tiles are the same.
+/// shortest of the next. A group is few rounds, so that its blocks end together and its keys and values stay
+/// in L2: heads_of_group().
 struct RoundOrder {
   int32_t query_tiles;  // of a head
   int32_t groups;
@@ -89,7 +91,7 @@ struct RoundOrder {
   Divisor heads_per_key_head;
 };
 
-/// What a head's query tiles see of the keys, from the first tile on in equal steps.
+/// What a head's query tiles see of the keys, taken to rise from the first tile on in equal steps.
 struct TileLengths {
   int64_t tiles;
   double first, last;
@@ -100,8 +102,12 @@ struct TileLengths {
 /// In `unit`s of keys, rounded up.
 inline TileLengths tile_lengths(const ForwardParams& p, int64_t block_m, int64_t unit) {
   const auto units = [&](int64_t keys) { return static_cast<double>((keys + unit - 1) / unit); };
-  const int64_t widest = std::clamp<int64_t>(int64_t{p.window_hi} - p.window_lo + block_m, 0, p.N);
-  const int64_t first = std::clamp<int64_t>(p.window_hi + block_m, 0, widest);
+  const int64_t of_window = int64_t{p.window_hi} - p.window_lo + block_m;
+  const int64_t widest =
+      std::clamp<int64_t>(std::min<int64_t>(of_window, int64_t{p.window_hi} + p.M), 0, p.N);
+  int64_t first = std::clamp<int64_t>(p.window_hi + std::min<int64_t>(block_m, p.M), 0, widest);
+  // A window with a left side is the same for most tiles.
+  if (of_window < p.N && 2 * (widest - first) < p.M) first = widest;
   return {(p.M + block_m - 1) / block_m, units(first), units(widest)};
 }
 
@@ -131,9 +137,9 @@ inline double largest_share(int64_t heads, int64_t tiles, int64_t blocks, double
   return share + (has_rest ? std::max(without_rest, of_two_from(rounds - 1)) : without_rest);
 }
 
-/// Heads of a group: as many as fill one round where all tiles are the same, else two, or up to six, or all
-/// of the same, where all groups together then end earlier. A query tile's beginning and end count as 128
-/// keys.
+/// Heads of a group: as many as fill one round where all tiles are the same, else two, or up to six where all
+/// groups together then end earlier; of tiles that are the same all heads, too, if two blocks still share
+/// one. A query tile's beginning and end count as 128 keys.
 inline int64_t heads_of_group(int64_t heads, const TileLengths& keys, int64_t blocks) {
   const double step = keys.step(), each = keys.first - step + 128;
   int64_t best = 0;
@@ -152,7 +158,7 @@ inline int64_t heads_of_group(int64_t heads, const TileLengths& keys, int64_t bl
     group_heads = std::clamp<int64_t>(rounds * blocks / keys.tiles, 1, heads);
     consider(group_heads);
   }
-  if (step == 0 && group_heads < heads) consider(heads);
+  if (step == 0 && group_heads < heads && 2 * heads <= blocks) consider(heads);
   return best;
 }
 

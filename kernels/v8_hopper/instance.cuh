@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/launch.hpp"
 #include "kernels/v8_hopper/kernel.cuh"
@@ -38,8 +37,8 @@ double estimate_time(const ForwardParams& p, const DeviceProperties& device) {
     const double first = keys.first * kCost.key_tile + kCost.query_tile;
     return largest_share(heads, keys.tiles, blocks, first - step, step);
   }
-  // Of more than eight rounds of 128 query rows, blocks share what there is. What lies beyond a mask's edge
-  // is in vain, but where tiles are tall, consumers let part of it pass by.
+  // Of more than eight rounds of 128 query rows, blocks share what there is. The edge is fitted: a mask
+  // crosses key tiles, and where query tiles are tall, consumers let some pass by.
   constexpr double kEdge = 0.5 - 0.25 * Config::kBlockM / Config::kBlockN;
   const double mean = std::min((keys.first + keys.last) / 2 + kEdge, keys.last);
   return std::max(

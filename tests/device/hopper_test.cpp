@@ -351,6 +351,38 @@ TEST(RoundOrder, SharesTheWork) {
   EXPECT_GE(long_plans, 15);
 }
 
+// The problems tall_tiles of tests/forward/problems.txt, and the measured ones that the costs are fitted to:
+// which tile the launch takes on an H200's 132 multiprocessors.
+TEST(TileChoice, TakesTheTileThatEndsFirst) {
+  const struct {
+    int heads, M, N, head_dim;
+    bool causal;
+    int block_m;
+  } problems[] = {
+      {67, 385, 385, 64, false, 192},   {67, 385, 700, 64, false, 192},    {66, 485, 485, 64, false, 256},
+      {132, 500, 500, 64, true, 256},   {44, 576, 576, 128, false, 192},   {67, 385, 385, 128, false, 192},
+      {132, 576, 576, 128, true, 192},  {67, 385, 385, 96, false, 192},    {48, 512, 512, 64, false, 256},
+      {48, 512, 512, 64, true, 192},    {48, 1024, 1024, 64, false, 128},  {48, 1024, 1024, 64, true, 256},
+      {48, 2048, 2048, 64, false, 192}, {48, 2048, 2048, 64, true, 192},   {1024, 512, 512, 64, true, 256},
+      {256, 2048, 2048, 64, true, 256}, {32, 16384, 16384, 64, true, 192}, {128, 2048, 2048, 128, true, 192},
+      {256, 1024, 1024, 128, true, 128}};
+  for (const auto& [heads, M, N, head_dim, causal, block_m] : problems) {
+    ForwardParams p = {};
+    p.B = 1, p.H = p.Hk = heads, p.group = 1, p.M = M, p.N = N;
+    p.window_lo = -M, p.window_hi = causal ? N - M : N;
+    EXPECT_EQ(hopper::fastest_block_m(p, head_dim, 132), block_m)
+        << "H" << heads << " M" << M << " N" << N << " D" << head_dim << (causal ? " causal" : "");
+  }
+}
+
+// Of a window with a left side most tiles see the same: groups are one round.
+TEST(RoundOrder, TakesSlidingWindowsAsTheSame) {
+  ForwardParams p = params_of({4, 16, 8192, 128, 132, true});
+  p.window_lo = -1024;
+  const Rounds order = hopper::make_rounds(p, 128, 132);
+  EXPECT_EQ(order.rounds, 1);
+}
+
 TEST_F(Hopper, ABlockWalksItsTilesInOrder) {
   for (const Walked& w : walks()) {
     SCOPED_TRACE(text(w));

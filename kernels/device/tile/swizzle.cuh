@@ -59,6 +59,7 @@ __device__ void load_tile_async(uint32_t tile, const T* gRows, int64_t stride, i
                                 const Divisor& chunks) {
   int thread = static_cast<int>(threadIdx.x);
   if constexpr (kLoadsWholeRows<kThreads, Layout>) {
+    static_assert(kRows % 8 == 0 && Layout::kPeriod == 8);  // rows 8 apart keep their chunks alike
     // Along the rows, so that a warp reads one piece of memory where rows follow each other: at D104 rows of
     // 208 bytes share their 128-byte lines.
     ptx::pin(thread);  // else row and chunk stay in registers, and others are spilled

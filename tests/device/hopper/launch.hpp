@@ -86,6 +86,9 @@ struct Visit {
   bool operator==(const Visit&) const = default;
 };
 
+/// Query rows of the tile that V8 takes for D = Dv = head_dim, 64, 96 or 128.
+int fastest_block_m(const internal::ForwardParams& p, int head_dim, int multiprocessors);
+
 /// The query tiles of each block in the order of its walk, and at most so many a block. block_m: 128, 192
 /// or 256.
 std::vector<std::vector<Visit>> walk(const internal::ForwardParams& p, int block_m, int blocks, int most);
