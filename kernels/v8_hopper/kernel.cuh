@@ -1,7 +1,8 @@
 /// V8: Hopper's tensor cores and copy engine. One thread loads by TMA and one stores; the warpgroups beside
 /// them compute 64 query rows each by wgmma, whose products run while the warpgroup goes on: S of the next
-/// key tile and P V of this one are under way together, where registers hold both, the softmax runs below P V,
-/// and the warpgroups take turns at the tensor cores, so that one's softmax runs below another's products too.
+/// key tile and P V of this one are under way together, where registers hold both, the softmax runs below P
+/// V, and the warpgroups take turns at the tensor cores, so that one's softmax runs below another's products
+/// too.
 #pragma once
 
 #include <cuda.h>
