@@ -195,6 +195,27 @@ struct Choice {
   static constexpr TileCost kCost = kCostOf;
 };
 
+/// The estimated time of the whole problem by one choice of tiles, on as many multiprocessors as `blocks`.
+template <class Choice>
+double estimate_time(const ForwardParams& p, int64_t blocks) {
+  using Config = typename Choice::Config;
+  constexpr TileCost kCost = Choice::kCost;
+  const TileLengths keys = tile_lengths(p, Config::kBlockM, Config::kBlockN);
+  const int64_t heads = int64_t{p.B} * p.H, tiles = heads * keys.tiles;
+  const double step = keys.step() * kCost.key_tile;
+  if (step == 0 || heads * p.M <= 1024 * blocks) {
+    const double first = keys.first * kCost.key_tile + kCost.query_tile;
+    return largest_share(heads, keys.tiles, blocks, first - step, step);
+  }
+  // Of more than eight rounds of 128 query rows, blocks share what there is. The edge is fitted: a mask
+  // crosses key tiles, and where query tiles are tall, consumers let some pass by.
+  constexpr double kEdge = 0.5 - 0.25 * Config::kBlockM / Config::kBlockN;
+  const double mean = std::min((keys.first + keys.last) / 2 + kEdge, keys.last);
+  return std::max(
+      static_cast<double>(tiles) / static_cast<double>(blocks) * (mean * kCost.key_tile + kCost.query_tile),
+      keys.last * kCost.key_tile + kCost.query_tile);
+}
+
 /// The tiles of a head dimension: the launch takes those that it estimates to end first.
 template <class... ChoiceTypes>
 struct Choices {};

@@ -25,27 +25,6 @@ cudaError_t prepare(const DeviceProperties& device) {
   return prepare_all(Tiles{}, device);
 }
 
-/// The estimated time of the whole problem by one choice of tiles.
-template <class Choice>
-double estimate_time(const ForwardParams& p, const DeviceProperties& device) {
-  using Config = typename Choice::Config;
-  constexpr TileCost kCost = Choice::kCost;
-  const TileLengths keys = tile_lengths(p, Config::kBlockM, Config::kBlockN);
-  const int64_t heads = int64_t{p.B} * p.H, tiles = heads * keys.tiles, blocks = device.multiprocessors;
-  const double step = keys.step() * kCost.key_tile;
-  if (step == 0 || heads * p.M <= 1024 * blocks) {
-    const double first = keys.first * kCost.key_tile + kCost.query_tile;
-    return largest_share(heads, keys.tiles, blocks, first - step, step);
-  }
-  // Of more than eight rounds of 128 query rows, blocks share what there is. The edge is fitted: a mask
-  // crosses key tiles, and where query tiles are tall, consumers let some pass by.
-  constexpr double kEdge = 0.5 - 0.25 * Config::kBlockM / Config::kBlockN;
-  const double mean = std::min((keys.first + keys.last) / 2 + kEdge, keys.last);
-  return std::max(
-      static_cast<double>(tiles) / static_cast<double>(blocks) * (mean * kCost.key_tile + kCost.query_tile),
-      keys.last * kCost.key_tile + kCost.query_tile);
-}
-
 template <class Config>
 cudaError_t launch_config(const ForwardParams& p, Dtype dtype, const LaunchContext& context) {
   TensorMaps maps{};
@@ -73,10 +52,10 @@ cudaError_t launch_fastest(Choices<First, Rest...>, const ForwardParams& p, Dtyp
                            const LaunchContext& context) {
   auto* fastest = launch_config<typename First::Config>;
   if constexpr (sizeof...(Rest) > 0) {
-    double least = estimate_time<First>(p, *context.device);
+    double least = estimate_time<First>(p, context.device->multiprocessors);
     const auto consider = [&](auto choice) {
       using Choice = decltype(choice);
-      const double time = estimate_time<Choice>(p, *context.device);
+      const double time = estimate_time<Choice>(p, context.device->multiprocessors);
       if (time >= least) return;
       least = time;
       fastest = launch_config<typename Choice::Config>;

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/v8_hopper/instance.cuh"
+#include "kernels/v8_hopper/kernel.cuh"
 #include "tests/device/hopper/launch.hpp"
 #include "tests/device/hopper/run.cuh"
 
@@ -27,21 +27,18 @@ __global__ void walk_kernel(internal::ForwardParams p, v8::RoundOrder order, int
 }
 
 template <class... ChoiceTypes>
-int fastest_block_m(v8::Choices<ChoiceTypes...>, const internal::ForwardParams& p,
-                    const internal::DeviceProperties& device) {
-  const std::pair<double, int> fastest =
-      std::min({std::pair{v8::estimate_time<ChoiceTypes>(p, device), ChoiceTypes::Config::kBlockM}...});
+int fastest_block_m(v8::Choices<ChoiceTypes...>, const internal::ForwardParams& p, int multiprocessors) {
+  const std::pair<double, int> fastest = std::min(
+      {std::pair{v8::estimate_time<ChoiceTypes>(p, multiprocessors), ChoiceTypes::Config::kBlockM}...});
   return fastest.second;
 }
 
 }  // namespace
 
 int fastest_block_m(const internal::ForwardParams& p, int head_dim, int multiprocessors) {
-  internal::DeviceProperties device = {};
-  device.multiprocessors = multiprocessors;
-  if (head_dim == 64) return fastest_block_m(v8::Tiles<__half, 64, 64>{}, p, device);
-  if (head_dim == 96) return fastest_block_m(v8::Tiles<__half, 96, 96>{}, p, device);
-  return fastest_block_m(v8::Tiles<__half, 128, 128>{}, p, device);
+  if (head_dim == 64) return fastest_block_m(v8::Tiles<__half, 64, 64>{}, p, multiprocessors);
+  if (head_dim == 96) return fastest_block_m(v8::Tiles<__half, 96, 96>{}, p, multiprocessors);
+  return fastest_block_m(v8::Tiles<__half, 128, 128>{}, p, multiprocessors);
 }
 
 Rounds make_rounds(const internal::ForwardParams& p, int block_m, int blocks) {
