@@ -153,7 +153,7 @@ class DeviceSide : public Side {
             .full = {"ladder", "targets_graph", "targets_forward", "gpt2_small", "llama3_8b", "mistral_7b",
                      "gemma2_9b", "qwen2_5_7b"},
             .protocol = full_protocol(),
-            .run_seconds = 220,
+            .run_seconds = 400,
             .setup_seconds = 0,
             .light_first = true};
   }

@@ -195,6 +195,7 @@ void write_protocol(Writer& json, const Protocol& p) {
   json.key("warm_up_limit").value(p.warm_up_limit);
   json.key("sample_calls").value(static_cast<double>(p.sample_calls));
   json.key("sample_seconds").value(p.sample_seconds);
+  json.key("settle_seconds").value(p.settle_seconds);
   json.key("repetitions").value(p.repetitions);
   json.key("series_limit").value(p.series_limit);
   json.close('}');

@@ -38,6 +38,7 @@ Protocol full_protocol() {
           .warm_up_limit = 2.0,
           .sample_calls = 50,
           .sample_seconds = 0.25,
+          .settle_seconds = 0.1,
           .repetitions = 7,
           .series_limit = 0};
 }
@@ -49,6 +50,7 @@ Protocol short_protocol() {
           .warm_up_limit = 0.2,
           .sample_calls = 50,
           .sample_seconds = 0.04,
+          .settle_seconds = 0.05,
           .repetitions = 7,
           .series_limit = 1.5};
 }
@@ -60,6 +62,7 @@ Protocol host_cost_protocol() {
           .warm_up_limit = 0.1,
           .sample_calls = 200,
           .sample_seconds = 0.25,
+          .settle_seconds = 0,
           .repetitions = 21,
           .series_limit = 0};
 }
@@ -73,8 +76,13 @@ std::string to_string(const Protocol& p) {
       p.name.c_str(), static_cast<long long>(p.warm_up_calls), 1e3 * p.warm_up_seconds, 1e3 * p.warm_up_limit,
       static_cast<long long>(p.sample_calls), 1e3 * p.sample_seconds, p.repetitions);
   std::string result = text;
+  if (p.settle_seconds > 0) {
+    std::snprintf(text, sizeof text, ", on a device each sample at the end of %.0f ms of its row",
+                  1e3 * p.settle_seconds);
+    result += text;
+  }
   if (p.series_limit > 0) {
-    std::snprintf(text, sizeof text, ", fewer (at least 3) where they would take over %.1f s",
+    std::snprintf(text, sizeof text, ", fewer (at least 3) where their samples would take over %.1f s",
                   p.series_limit);
     result += text;
   }
@@ -117,22 +125,31 @@ int rounds(const Protocol& protocol, double seconds) {
   return std::clamp(fit, std::min(3, protocol.repetitions), protocol.repetitions);
 }
 
-double expected_seconds(const Protocol& protocol, double seconds) {
+int settling_samples(const Protocol& protocol, Clock clock, double sample) {
+  if (clock == Clock::wall || sample <= 0) return 0;
+  // The bound is for samples that measured as next to nothing.
+  return static_cast<int>(std::min(1e4, std::ceil(std::max(0.0, protocol.settle_seconds - sample) / sample)));
+}
+
+double expected_seconds(const Protocol& protocol, Clock clock, double seconds) {
   const double wanted =
       std::max(static_cast<double>(protocol.warm_up_calls) * seconds, protocol.warm_up_seconds);
   const double warm = std::max(seconds, std::min(wanted, protocol.warm_up_limit));
-  return warm +
-         rounds(protocol, seconds) * seconds * static_cast<double>(calls_per_sample(protocol, seconds));
+  const double sample = seconds * static_cast<double>(calls_per_sample(protocol, seconds));
+  const double settle = clock == Clock::wall ? 0 : protocol.settle_seconds;
+  return warm + rounds(protocol, seconds) * std::max(sample, settle);
 }
 
 std::vector<Series> measure(const std::vector<Candidate>& candidates, const Protocol& protocol,
                             std::uint64_t seed) {
   std::vector<Series> series(candidates.size());
-  std::vector<int> takes_part(candidates.size());
+  std::vector<int> takes_part(candidates.size()), settling(candidates.size());
   for (std::size_t c = 0; c < candidates.size(); ++c) {
     const double seconds = warm_up(candidates[c], protocol);
     series[c].calls_per_sample = calls_per_sample(protocol, seconds);
     takes_part[c] = rounds(protocol, seconds);
+    settling[c] = settling_samples(protocol, candidates[c].clock,
+                                   seconds * static_cast<double>(series[c].calls_per_sample));
   }
 
   std::mt19937_64 random(seed);
@@ -143,6 +160,7 @@ std::vector<Series> measure(const std::vector<Candidate>& candidates, const Prot
     for (const std::size_t c : order) {
       if (round >= takes_part[c]) continue;
       const std::int64_t calls = series[c].calls_per_sample;
+      for (int i = 0; i < settling[c]; ++i) candidates[c].time(calls);
       series[c].seconds_per_call.push_back(candidates[c].time(calls) / static_cast<double>(calls));
     }
   }

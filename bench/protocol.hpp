@@ -39,6 +39,9 @@ struct Protocol {
   // A sample is as many calls as stay within both, at least one.
   std::int64_t sample_calls;
   double sample_seconds;
+  // On a device's clock, calls ahead of a sample that it does not count, until with the sample's own the row
+  // has had the device for so long: clocks follow power, and the rows before leave theirs behind.
+  double settle_seconds;
   // Rounds; each samples every candidate once, in an order drawn anew.
   int repetitions;
   // A candidate whose rounds would take longer together takes part in fewer, at least in three. 0: no limit.
@@ -60,8 +63,11 @@ std::string to_string(const Protocol& protocol);
 /// Rounds in which a candidate of `seconds` a call takes part.
 int rounds(const Protocol& protocol, double seconds);
 
+/// Uncounted samples ahead of each one of `sample` seconds.
+int settling_samples(const Protocol& protocol, Clock clock, double sample);
+
 /// What measuring a candidate of `seconds` a call takes in all.
-double expected_seconds(const Protocol& protocol, double seconds);
+double expected_seconds(const Protocol& protocol, Clock clock, double seconds);
 
 /// One candidate's samples, in the order of the rounds.
 struct Series {

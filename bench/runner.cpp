@@ -216,7 +216,7 @@ void Runner::skip_by_estimate(Group& group) {
     if (!rate(row.plan, group.problem.dtype)) pilot(group, row.plan);
     const std::optional<double> seconds = estimate(group, row.plan);
     if (!seconds) continue;
-    const double takes = (*seconds + expected_seconds(protocol_, *seconds)) * slowness();
+    const double takes = (*seconds + expected_seconds(protocol_, row.plan.clock, *seconds)) * slowness();
     if (limits_.call_seconds > 0 && *seconds > limits_.call_seconds) {
       skip(row, "one call takes about " + seconds_text(*seconds) + " here; --full runs it");
     } else if (limits_.setup_seconds > 0 && setup > limits_.setup_seconds) {
@@ -238,12 +238,12 @@ double Runner::planned(const Group& group) const {
     if (row.result.state != State::pending) continue;
     const double seconds = estimate(group, row.plan).value_or(0);
     if (limits_.call_seconds > 0 && seconds > limits_.call_seconds) continue;
-    total += seconds + expected_seconds(protocol_, seconds);
+    total += seconds + expected_seconds(protocol_, row.plan.clock, seconds);
   }
   const double setup = side_.setup_seconds(group.problem);
   if (total == 0 || (limits_.setup_seconds > 0 && setup > limits_.setup_seconds)) return 0;
   // Each group samples a ceiling besides its rows.
-  return total + setup + expected_seconds(protocol_, 0);
+  return total + setup + expected_seconds(protocol_, group.rows.front().plan.clock, 0);
 }
 
 /// How much longer than planned the groups so far have taken.

@@ -13,7 +13,7 @@ template <class T, int HeadDim, int BlockM, int BlockN, int Stages, int Warps, i
 struct Config {
   using Element = T;
   using Layout = Swizzle<HeadDim>;          // of rows of Q, K and V
-  static constexpr int kHeadDim = HeadDim;  // holds D and Dv
+  static constexpr int kHeadDim = HeadDim;  // elements of a row's place in shared memory
   static constexpr int kBlockM = BlockM;
   static constexpr int kBlockN = BlockN;
   static constexpr int kStages =
@@ -24,10 +24,17 @@ struct Config {
   static constexpr int kRowsPerWarp = kBlockM / kWarps;
   static constexpr int kRowBlocks = kRowsPerWarp / 16;  // of a warp, m16 each
   static constexpr int kKeyBlocks = kBlockN / 16;       // of a tile
-  static constexpr int kFeatureBlocks = kHeadDim / 16;  // of a row
+  static constexpr int kFeatureBlocks = kHeadDim / 16;  // of a row, and 16 times as many hold D and Dv
   static constexpr int kBlocksPerMultiprocessor = BlocksPerMultiprocessor;
   static constexpr float kRescaleThreshold = 8;  // O is rescaled where P would be above 2^8
   static constexpr bool kInPieces = false;       // rows of q, k and v are read 16 bytes at a time
+};
+
+/// Tiles whose products end after Features of a row's features, and never read its places for more.
+template <class Base, int Features>
+struct Narrower : Base {
+  static_assert(Features % 16 == 0 && Features < Base::kHeadDim);
+  static constexpr int kFeatureBlocks = Features / 16;
 };
 
 /// For rows that are not aligned to 16 bytes, and for D and Dv that are no multiples of 8: read in pieces of
@@ -63,6 +70,17 @@ template <class T>
 struct Tiles<T, 128> {
   using Large = Config<T, 128, 128, 64, 2, 4, 2, 0>;  // measured: see README
   using Small = Config<T, 128, 64, 64, 2, 4, 2, 0>;
+};
+// Swizzled rows have a multiple of 32 places.
+template <class T>
+struct Tiles<T, 80> {
+  using Large = Narrower<Config<T, 96, 128, 64, 2, 4, 2, 1>, 80>;  // measured: see README
+  using Small = Narrower<typename Tiles<T, 96>::Small, 80>;
+};
+template <class T>
+struct Tiles<T, 112> {
+  using Large = Narrower<Config<T, 128, 128, 64, 2, 4, 2, 1>, 112>;  // measured: see README
+  using Small = Narrower<typename Tiles<T, 128>::Small, 112>;
 };
 template <class T>
 struct Tiles<T, 192> {

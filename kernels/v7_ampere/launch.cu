@@ -18,7 +18,9 @@ template <class T, class F>
 auto with_head_dim(int64_t head_dim, F f) {
   if (head_dim <= 32) return f(Tiles<T, 32>{});
   if (head_dim <= 64) return f(Tiles<T, 64>{});
+  if (head_dim <= 80) return f(Tiles<T, 80>{});
   if (head_dim <= 96) return f(Tiles<T, 96>{});
+  if (head_dim <= 112) return f(Tiles<T, 112>{});
   if (head_dim <= 128) return f(Tiles<T, 128>{});
   if (head_dim <= 192) return f(Tiles<T, 192>{});
   return f(Tiles<T, 256>{});
@@ -34,11 +36,10 @@ template <class Tiles>
 constexpr int kLargestSharedBytes = std::max(kSharedBytes<typename Tiles::Large>,
                                              kSharedBytes<typename Tiles::Small>);
 
+template <class T, int... kHeadDims>
+constexpr bool kFitTheSmallestClass = std::max({kLargestSharedBytes<Tiles<T, kHeadDims>>...}) <= 99 * 1024;
 template <class T>
-constexpr bool kFitsTheSmallestClass =
-    std::max({kLargestSharedBytes<Tiles<T, 32>>, kLargestSharedBytes<Tiles<T, 64>>,
-              kLargestSharedBytes<Tiles<T, 96>>, kLargestSharedBytes<Tiles<T, 128>>,
-              kLargestSharedBytes<Tiles<T, 192>>, kLargestSharedBytes<Tiles<T, 256>>}) <= 99 * 1024;
+constexpr bool kFitsTheSmallestClass = kFitTheSmallestClass<T, 32, 64, 80, 96, 112, 128, 192, 256>;
 static_assert(kFitsTheSmallestClass<__half> && kFitsTheSmallestClass<__nv_bfloat16>,
               "every head dimension runs on every device");
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 
 #include "kernels/device/tile/descriptor.cuh"
 #include "kernels/device/tile/pipeline.cuh"
@@ -81,8 +82,12 @@ inline constexpr int kSharedBytes = sizeof(SharedTiles<Config>);
 /// grid as it needs. Rounds go forth and back, so that the block that gets the longest tile of one gets the
 /// shortest of the next. A group is few rounds, so that its blocks end together and its keys and values stay
 /// in L2: heads_of_group().
+///
+/// A head's last query tile ends with its last rows, and where its rows do not fill all tiles it is the first
+/// that has fewer, by whole consumers: below a diagonal it sees the fewest keys, and the order takes it last.
 struct RoundOrder {
   int32_t query_tiles;  // of a head
+  int32_t rows_ahead;   // rows_ahead()
   int32_t groups;
   Divisor rounds;            // of a group
   Divisor group_heads;       // query heads of a group
@@ -91,33 +96,64 @@ struct RoundOrder {
   Divisor heads_per_key_head;
 };
 
+/// Rows of a head's first query tile that lie before row 0: a multiple of kConsumerRows.
+inline int64_t rows_ahead(int64_t M, int64_t block_m) {
+  const auto whole = [&](int64_t rows) { return (M + rows - 1) / rows * rows; };
+  return whole(block_m) - whole(kConsumerRows);
+}
+
 /// What a head's query tiles see of the keys, taken to rise from the first tile on in equal steps.
 struct TileLengths {
   int64_t tiles;
   double first, last;
+  double first_part;  // of tiles that see the same: the first one's time over another's
 
   double step() const { return tiles > 1 ? (last - first) / static_cast<double>(tiles - 1) : 0; }
 };
 
 /// In `unit`s of keys, rounded up.
-inline TileLengths tile_lengths(const ForwardParams& p, int64_t block_m, int64_t unit) {
+inline TileLengths tile_lengths(const ForwardParams& p, int64_t block_m, int64_t unit, int64_t blocks) {
   const auto units = [&](int64_t keys) { return static_cast<double>((keys + unit - 1) / unit); };
   const int64_t of_window = int64_t{p.window_hi} - p.window_lo + block_m;
   const int64_t widest =
       std::clamp<int64_t>(std::min<int64_t>(of_window, int64_t{p.window_hi} + p.M), 0, p.N);
-  int64_t first = std::clamp<int64_t>(p.window_hi + std::min<int64_t>(block_m, p.M), 0, widest);
+  const int64_t rows_of_first = block_m - rows_ahead(p.M, block_m);
+  int64_t first = std::clamp<int64_t>(p.window_hi + std::min<int64_t>(rows_of_first, p.M), 0, widest);
   // A window with a left side is the same for most tiles.
   if (of_window < p.N && 2 * (widest - first) < p.M) first = widest;
-  return {(p.M + block_m - 1) / block_m, units(first), units(widest)};
+  // A tile with fewer consumers reads as many keys, and one consumer alone leaves the tensor cores idle while
+  // it computes exponentials. Of many heads it takes no less than a whole one (measured).
+  const int64_t tiles = (p.M + block_m - 1) / block_m;
+  const bool few_heads = 2 * int64_t{p.B} * p.H <= blocks;
+  const double part = few_heads && tiles > 1
+                          ? 0.55 + 0.45 * static_cast<double>(rows_of_first) / static_cast<double>(block_m)
+                          : 1;
+  return {tiles, units(first), units(widest), part};
 }
 
-/// The largest of the blocks' shares of a group of heads, where a query tile takes `each` and, counted from a
-/// head's first tile, `step` for every tile up to it. The longest come first: the i-th is
-/// tiles - i / heads of the head, in whole numbers.
-inline double largest_share(int64_t heads, int64_t tiles, int64_t blocks, double each, double step) {
+/// The largest of the blocks' shares of a group of heads whose query tiles take `each`, but the first of a
+/// head first_part of that; the others come first. first_part < 1: of at most blocks / 2 heads.
+inline double largest_share_of_same(int64_t heads, int64_t tiles, int64_t blocks, double each,
+                                    double first_part) {
+  const auto rounded_up = [](int64_t n, int64_t of) { return static_cast<double>((n + of - 1) / of); };
+  if (first_part == 1) return each * rounded_up(heads * tiles, blocks);
+  const int64_t whole = heads * (tiles - 1), rounds = whole / blocks;
+  // Blocks that have a whole tile less than the others get the heads' first tiles, one each, and on the way
+  // back another; what is left then goes to the others.
+  const int64_t short_blocks = blocks - whole % blocks;
+  const double of_short =
+      static_cast<double>(rounds) + first_part * std::min(rounded_up(heads, short_blocks), 2.0);
+  if (short_blocks == blocks) return each * of_short;
+  const double of_others = static_cast<double>(rounds + 1) + (heads > 2 * short_blocks ? first_part : 0);
+  return each * std::max(of_short, of_others);
+}
+
+/// The same where a query tile takes `each` and, counted from a head's first tile, `step` for every tile up
+/// to it. The longest come first: the i-th is tiles - i / heads of the head, in whole numbers.
+inline double largest_share_of_rising(int64_t heads, int64_t tiles, int64_t blocks, double each,
+                                      double step) {
   const int64_t rounds = heads * tiles / blocks;
   const bool has_rest = heads * tiles % blocks != 0;
-  if (step == 0) return each * static_cast<double>(rounds + (has_rest ? 1 : 0));
   if (rounds > 8) {  // about the mean
     return static_cast<double>(heads * tiles) / static_cast<double>(blocks) *
            (each + step * static_cast<double>(tiles + 1) / 2);
@@ -137,38 +173,48 @@ inline double largest_share(int64_t heads, int64_t tiles, int64_t blocks, double
   return share + (has_rest ? std::max(without_rest, of_two_from(rounds - 1)) : without_rest);
 }
 
+/// The same of tiles of these lengths, where a query tile takes query_tile and key_tile for each of them.
+inline double largest_share(int64_t heads, const TileLengths& keys, int64_t blocks, double query_tile,
+                            double key_tile) {
+  const double step = keys.step() * key_tile, first = keys.first * key_tile + query_tile;
+  if (step == 0) return largest_share_of_same(heads, keys.tiles, blocks, first, keys.first_part);
+  return largest_share_of_rising(heads, keys.tiles, blocks, first - step, step);
+}
+
 /// Heads of a group: as many as fill one round where all tiles are the same, else two, or up to six where all
 /// groups together then end earlier; of tiles that are the same all heads, too, if two blocks still share
 /// one. A query tile's beginning and end count as 128 keys.
 inline int64_t heads_of_group(int64_t heads, const TileLengths& keys, int64_t blocks) {
-  const double step = keys.step(), each = keys.first - step + 128;
+  const bool same = keys.step() == 0;
   int64_t best = 0;
   double least = 0;
   const auto consider = [&](int64_t group_heads) {
     const int64_t whole_groups = (heads - 1) / group_heads;
-    const double all =
-        static_cast<double>(whole_groups) * largest_share(group_heads, keys.tiles, blocks, each, step) +
-        largest_share(heads - whole_groups * group_heads, keys.tiles, blocks, each, step);
+    const double all = static_cast<double>(whole_groups) * largest_share(group_heads, keys, blocks, 128, 1) +
+                       largest_share(heads - whole_groups * group_heads, keys, blocks, 128, 1);
     if (best != 0 && all >= 0.995 * least) return;
     best = group_heads;
     least = all;
   };
+  const double tiles = static_cast<double>(keys.tiles - 1) + (same ? keys.first_part : 1);
   int64_t group_heads = 0;
-  for (int rounds = step > 0 ? 2 : 1; rounds <= 6 && group_heads < heads; ++rounds) {
-    group_heads = std::clamp<int64_t>(rounds * blocks / keys.tiles, 1, heads);
+  for (int rounds = same ? 1 : 2; rounds <= 6 && group_heads < heads; ++rounds) {
+    const double fit = static_cast<double>(rounds * blocks) / tiles + 1e-6;  // first_part is no exact number
+    group_heads = std::clamp<int64_t>(static_cast<int64_t>(fit), 1, heads);
     consider(group_heads);
   }
-  if (step == 0 && group_heads < heads && 2 * heads <= blocks) consider(heads);
+  if (same && group_heads < heads && 2 * heads <= blocks) consider(heads);
   return best;
 }
 
 inline RoundOrder make_round_order(const ForwardParams& p, int block_m, int blocks) {
   const int64_t heads = int64_t{p.B} * p.H;
-  const TileLengths keys = tile_lengths(p, block_m, 1);
+  const TileLengths keys = tile_lengths(p, block_m, 1, blocks);
   const int64_t query_tiles = keys.tiles;
   const int64_t group_heads = heads_of_group(heads, keys, blocks);
   const int64_t groups = (heads + group_heads - 1) / group_heads;
   return {.query_tiles = static_cast<int32_t>(query_tiles),
+          .rows_ahead = static_cast<int32_t>(rows_ahead(p.M, block_m)),
           .groups = static_cast<int32_t>(groups),
           .rounds = make_divisor((group_heads * query_tiles + blocks - 1) / blocks),
           .group_heads = make_divisor(group_heads),
@@ -200,12 +246,10 @@ template <class Choice>
 double estimate_time(const ForwardParams& p, int64_t blocks) {
   using Config = typename Choice::Config;
   constexpr TileCost kCost = Choice::kCost;
-  const TileLengths keys = tile_lengths(p, Config::kBlockM, Config::kBlockN);
+  const TileLengths keys = tile_lengths(p, Config::kBlockM, Config::kBlockN, blocks);
   const int64_t heads = int64_t{p.B} * p.H, tiles = heads * keys.tiles;
-  const double step = keys.step() * kCost.key_tile;
-  if (step == 0 || heads * p.M <= 1024 * blocks) {
-    const double first = keys.first * kCost.key_tile + kCost.query_tile;
-    return largest_share(heads, keys.tiles, blocks, first - step, step);
+  if (keys.step() == 0 || heads * p.M <= 1024 * blocks) {
+    return largest_share(heads, keys, blocks, kCost.query_tile, kCost.key_tile);
   }
   // Of more than eight rounds of 128 query rows, blocks share what there is. The edge is fitted: a mask
   // crosses key tiles, and where query tiles are tall, consumers let some pass by.
@@ -220,23 +264,34 @@ double estimate_time(const ForwardParams& p, int64_t blocks) {
 template <class... ChoiceTypes>
 struct Choices {};
 
+/// Which of them, counted from 0.
+template <class... ChoiceTypes>
+int fastest_choice(Choices<ChoiceTypes...>, const ForwardParams& p, int64_t blocks) {
+  if constexpr (sizeof...(ChoiceTypes) == 1) {
+    return 0;
+  } else {
+    const double times[] = {estimate_time<ChoiceTypes>(p, blocks)...};
+    return static_cast<int>(std::min_element(std::begin(times), std::end(times)) - std::begin(times));
+  }
+}
+
 template <class T, int HeadDim, int HeadDimV>
 struct TilesOf;
 template <class T>
 struct TilesOf<T, 64, 64> {  // costs measured: see README
   using Type = Choices<Choice<Config<T, 64, 64, 128, 128>, TileCost{1.3, 1}>,
-                       Choice<Config<T, 64, 64, 192, 128>, TileCost{0.95, 1.16}>,
-                       Choice<Config<T, 64, 64, 256, 64>, TileCost{1.3, 0.8}>>;
+                       Choice<Config<T, 64, 64, 192, 128>, TileCost{1.4, 1.25}>,
+                       Choice<Config<T, 64, 64, 256, 64>, TileCost{1.3, 0.88}>>;
 };
 template <class T>
 struct TilesOf<T, 96, 96> {
   using Type = Choices<Choice<Config<T, 96, 96, 128, 128>, TileCost{1.4, 1}>,
-                       Choice<Config<T, 96, 96, 192, 128>, TileCost{1.7, 1.34}>>;
+                       Choice<Config<T, 96, 96, 192, 128>, TileCost{1.6, 1.32}>>;
 };
 template <class T>
 struct TilesOf<T, 128, 128> {
   using Type = Choices<Choice<Config<T, 128, 128, 128, 128>, TileCost{1.4, 1}>,
-                       Choice<Config<T, 128, 128, 192, 128>, TileCost{1.4, 1.38}>>;
+                       Choice<Config<T, 128, 128, 192, 128>, TileCost{1, 1.45}>>;
 };
 template <class T>
 struct TilesOf<T, 192, 128> {

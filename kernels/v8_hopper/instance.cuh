@@ -47,22 +47,12 @@ cudaError_t launch_config(const ForwardParams& p, Dtype dtype, const LaunchConte
                                                maps);
 }
 
-template <class First, class... Rest>
-cudaError_t launch_fastest(Choices<First, Rest...>, const ForwardParams& p, Dtype dtype,
+template <class... ChoiceTypes>
+cudaError_t launch_fastest(Choices<ChoiceTypes...> choices, const ForwardParams& p, Dtype dtype,
                            const LaunchContext& context) {
-  auto* fastest = launch_config<typename First::Config>;
-  if constexpr (sizeof...(Rest) > 0) {
-    double least = estimate_time<First>(p, context.device->multiprocessors);
-    const auto consider = [&](auto choice) {
-      using Choice = decltype(choice);
-      const double time = estimate_time<Choice>(p, context.device->multiprocessors);
-      if (time >= least) return;
-      least = time;
-      fastest = launch_config<typename Choice::Config>;
-    };
-    (consider(Rest{}), ...);
-  }
-  return fastest(p, dtype, context);
+  using Launch = cudaError_t(const ForwardParams&, Dtype, const LaunchContext&);
+  constexpr Launch* kLaunches[] = {launch_config<typename ChoiceTypes::Config>...};
+  return kLaunches[fastest_choice(choices, p, context.device->multiprocessors)](p, dtype, context);
 }
 
 template <class Tiles>

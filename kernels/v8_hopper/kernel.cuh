@@ -35,7 +35,7 @@ struct Walk {
   const ForwardParams& p;
   const RoundOrder& order;
   int round = -1;
-  int query0 = 0;
+  int query0 = 0;                     // negative of a first tile with rows_ahead
   int head = 0;                       // of B x H
   int first_tile = 0, last_tile = 0;  // of keys; last_tile < first_tile: no row sees a key
 
@@ -53,8 +53,9 @@ struct Walk {
       const int tile = divide(i, heads);
       if (tile >= order.query_tiles) continue;
       head = group * order.group_heads.value + i - tile * heads.value;
-      query0 = (order.query_tiles - 1 - tile) * Config::kBlockM;
-      const BlockRange<Config::kBlockN> range(window_of(p), query0, min(query0 + Config::kBlockM, p.M) - 1);
+      query0 = (order.query_tiles - 1 - tile) * Config::kBlockM - order.rows_ahead;
+      const BlockRange<Config::kBlockN> range(window_of(p), max(query0, 0),
+                                              min(query0 + Config::kBlockM, p.M) - 1);
       first_tile = range.begin;
       last_tile = range.end - 1;
       return true;
@@ -152,7 +153,7 @@ __device__ void store_output(SharedTiles<Config>& s, const TensorMaps& maps, con
                              const Walk<Config>& walk, int n, int consumer, int place) {
   const int query0 = walk.query0 + kConsumerRows * consumer;
   ptx::mbarrier_wait(ptx::shared_address(&s.written[consumer]), n % 2);
-  if (query0 < p.M && mapped_features(p.Dv) > 0) {
+  if (query0 >= 0 && mapped_features(p.Dv) > 0) {
     const uint32_t boxes = ptx::shared_address(output_place(s, place));
     const int b = walk.b(), h = walk.h();
 #pragma unroll
@@ -201,7 +202,7 @@ __device__ void write_output(const WgmmaRows<Config>& rows, SharedTiles<Config>&
     const float l = group_sum<4>(rows.l[0][half]);
     normalise[half] = rows.normalisation(0, half, l, schedule.scale.log2);
     const int query = query0 + warp_row0 + lane / 4 + 8 * half;
-    if (p.lse != nullptr && lane % 4 == 0 && query < p.M) {
+    if (p.lse != nullptr && lane % 4 == 0 && query >= 0 && query < p.M) {
       p.lse[static_cast<int64_t>(head) * p.M + query] = log_sum_exp2(rows.R[0][half], l);
     }
   }
@@ -220,7 +221,7 @@ __device__ void write_output(const WgmmaRows<Config>& rows, SharedTiles<Config>&
   __syncwarp();
   // What the map of out does not hold of a row is a lane's.
   const int whole = mapped_features(p.Dv), query = query0 + warp_row0 + lane;
-  if (whole != p.Dv && lane < 16 && query < p.M) {
+  if (whole != p.Dv && lane < 16 && query >= 0 && query < p.M) {
     const unsigned char* const box = output_place(s, place) + whole / kBoxColumns * Config::kOutputBoxBytes;
     const T* const rest =
         reinterpret_cast<const T*>(box + box_offset(warp_row0 + lane, whole % kBoxColumns / 8));
@@ -251,11 +252,12 @@ class Turns {
 enum class Ring { q, k, v };
 
 /// The last key tile of which one of a consumer's rows, from first_row on, sees a key; of rows that see none,
-/// any.
+/// and of a consumer without rows, any.
 template <class Config>
 __device__ int last_key_tile(const ForwardParams& p, int first_row) {
-  const int first = min(first_row, p.M - 1), last = min(first_row + kConsumerRows, p.M) - 1;
-  return BlockRange<Config::kBlockN>(window_of(p), first, max(first, last)).end - 1;
+  if (first_row < 0) return 0;
+  return BlockRange<Config::kBlockN>(window_of(p), first_row, min(first_row + kConsumerRows, p.M) - 1).end -
+         1;
 }
 
 /// A consumer: its kConsumerRows rows of each query tile. after_release(ring) follows the release
@@ -286,7 +288,8 @@ __device__ void compute_tiles(SharedTiles<Config>& s, const ForwardParams& p, co
       int warp = thread / 32;
       ptx::pin(warp);  // else it is computed ahead of all tiles, and spilled
       const int query0 = walk.query0 + row0 + 16 * warp;
-      const int first_row = min(query0, p.M - 1), last_row = max(first_row, min(query0 + 16, p.M) - 1);
+      const int first_row = min(max(query0, 0), p.M - 1);
+      const int last_row = max(first_row, min(query0 + 16, p.M) - 1);
       const BlockRange<Config::kBlockN> range(window_of(p), first_row, last_row);
       const auto softmax = [&](int tile) {
         if (!range.is_full(tile)) rows.mask_scores(window_of(p), query0, tile * Config::kBlockN);

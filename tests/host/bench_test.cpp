@@ -86,6 +86,44 @@ TEST(Protocol, SamplesAreTheLesserOfFiftyCallsAndAQuarterSecond) {
   }
 }
 
+// Device clocks follow the power of what ran before, so that the last of a stretch of its own row's samples
+// counts.
+TEST(Protocol, ASampleOnADeviceEndsATenthOfASecondOfItsRow) {
+  constexpr double kSeconds = 4e-4;    // 50 calls: 20 ms
+  std::vector<std::string> stretches;  // "aaaaa": samples of one candidate, one after the other
+  const auto candidate = [&stretches](char name, Clock clock) {
+    return Candidate{std::string(1, name), clock, [&stretches, name](std::int64_t calls) {
+                       if (stretches.empty() || stretches.back()[0] != name) stretches.emplace_back();
+                       stretches.back() += name;
+                       const double slower = 1.0 + 0.01 * static_cast<double>(stretches.back().size());
+                       return kSeconds * slower * static_cast<double>(calls);
+                     }};
+  };
+  const std::vector<Candidate> candidates = {candidate('a', Clock::graph), candidate('b', Clock::events),
+                                             candidate('c', Clock::wall)};
+  const std::vector<Series> series = measure(candidates, full_protocol(), 1);
+  ASSERT_EQ(series[0].calls_per_sample, 50);
+  int whole =
+      0;  // stretches of a round, by which a neighbour of the same name in the next round may be longer
+  for (size_t i = 3; i < stretches.size(); ++i) {
+    const size_t samples = stretches[i][0] == 'c' ? 1 : 5;
+    EXPECT_EQ(stretches[i].size() % samples, 0u) << stretches[i];
+    whole += stretches[i].size() == samples;
+  }
+  EXPECT_GE(whole, 7);
+  const auto first_of_round = [&](const Series& of, double samples) {
+    int count = 0;
+    for (const double seconds : of.seconds_per_call) {
+      count += std::abs(seconds / kSeconds - (1 + 0.01 * samples)) < 1e-6;
+    }
+    return count;
+  };
+  EXPECT_GE(first_of_round(series[0], 5), 4);
+  EXPECT_GE(first_of_round(series[1], 5), 4);
+  EXPECT_GE(first_of_round(series[2], 1), 4);
+  EXPECT_EQ(settling_samples(host_cost_protocol(), Clock::graph, 1e-3), 0);
+}
+
 TEST(Protocol, RoundsInterleaveAllCandidatesInChangingOrder) {
   std::string order;
   const auto candidate = [&order](char name) {

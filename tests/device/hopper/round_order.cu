@@ -1,6 +1,5 @@
 /// V8's walk over query tiles.
 #include <algorithm>
-#include <utility>
 
 #include "kernels/v8_hopper/kernel.cuh"
 #include "tests/device/hopper/launch.hpp"
@@ -28,9 +27,8 @@ __global__ void walk_kernel(internal::ForwardParams p, v8::RoundOrder order, int
 
 template <class... ChoiceTypes>
 int fastest_block_m(v8::Choices<ChoiceTypes...>, const internal::ForwardParams& p, int multiprocessors) {
-  const std::pair<double, int> fastest = std::min(
-      {std::pair{v8::estimate_time<ChoiceTypes>(p, multiprocessors), ChoiceTypes::Config::kBlockM}...});
-  return fastest.second;
+  const int block_m[] = {ChoiceTypes::Config::kBlockM...};
+  return block_m[v8::fastest_choice(v8::Choices<ChoiceTypes...>{}, p, multiprocessors)];
 }
 
 }  // namespace
