@@ -80,8 +80,8 @@ inline constexpr int kSharedBytes = sizeof(SharedTiles<Config>);
 
 /// The order of query tiles: groups of heads, each group its longest tiles first, over as many rounds of the
 /// grid as it needs. Rounds go forth and back, so that the block that gets the longest tile of one gets the
-/// shortest of the next. A group is few rounds, so that its blocks end together and its keys and values stay
-/// in L2: heads_of_group().
+/// shortest of the next; groups begin from either side in turn. A group is few rounds, so that its blocks end
+/// together and its keys and values stay in L2: heads_of_group().
 ///
 /// A head's last query tile ends with its last rows, and where its rows do not fill all tiles it is the first
 /// that has fewer, by whole consumers: below a diagonal it sees the fewest keys, and the order takes it last.

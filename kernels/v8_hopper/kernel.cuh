@@ -48,7 +48,8 @@ struct Walk {
       if (group >= order.groups) return false;
       const int blocks = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
       const int round_of_group = round - group * order.rounds.value;
-      const int i = round_of_group * blocks + (round % 2 == 0 ? block : blocks - 1 - block);
+      const bool is_forth = (round_of_group + group) % 2 == 0;
+      const int i = round_of_group * blocks + (is_forth ? block : blocks - 1 - block);
       const Divisor heads = group + 1 == order.groups ? order.last_group_heads : order.group_heads;
       const int tile = divide(i, heads);
       if (tile >= order.query_tiles) continue;

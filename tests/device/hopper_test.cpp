@@ -288,8 +288,8 @@ int rows_ahead(const Walked& w) {
   return ahead;
 }
 
-// What the walk is to do, by division: round after round, forth and back over the blocks; in a group of heads
-// the last tile of each head comes first.
+// What the walk is to do, by division: round after round, forth and back over the blocks, every second group
+// back and forth; in a group of heads the last tile of each head comes first.
 std::vector<std::vector<Visit>> expected_walk(const Walked& w) {
   const Rounds order = hopper::make_rounds(params_of(w), w.block_m, w.blocks);
   std::vector<std::vector<Visit>> visits(static_cast<size_t>(w.blocks));
@@ -297,8 +297,9 @@ std::vector<std::vector<Visit>> expected_walk(const Walked& w) {
     const int group = round / order.rounds;
     const int heads = group + 1 == order.groups ? order.last_group_heads : order.group_heads;
     for (int block = 0; block < w.blocks; ++block) {
-      const int place = round % 2 == 0 ? block : w.blocks - 1 - block;
-      const int i = round % order.rounds * w.blocks + place;
+      const int round_of_group = round % order.rounds;
+      const int place = (round_of_group + group) % 2 == 0 ? block : w.blocks - 1 - block;
+      const int i = round_of_group * w.blocks + place;
       const int tile = i / heads;
       if (tile >= order.query_tiles) continue;
       const int head = group * order.group_heads + i % heads;
