@@ -138,7 +138,8 @@ Options parse_options(int& argc, char** argv) {
       options.list = words.set();
     } else if (flag == "--help" || flag == "-h") {
       options.help = words.set();
-    } else if (flag == "--benchmark_format=csv" || flag == "--benchmark_out_format=csv") {
+    } else if (const std::string_view word = words.word();
+               word == "--benchmark_format=csv" || word == "--benchmark_out_format=csv") {
       // Google Benchmark's CSV asks for the same counters in every row.
       throw UsageError("rows have counters of their own, which CSV cannot hold: use json");
     } else if (flag.rfind("--benchmark_", 0) == 0 || flag == "--v") {

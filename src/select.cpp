@@ -13,7 +13,11 @@ template <class P>
 std::string reason_against(const Row<P>& row, const typename P::Problem& problem,
                            const Situation& situation) {
   if (row.dtype != problem.dtype) return std::string("takes ") + name_of(row.dtype);
-  if (!row.built) return "this build left its code out";
+  if (!row.built) {
+    return FLASHATTN_WITH_CUDA
+               ? "this build left its code out: no architecture that it was built for can run it"
+               : "this build left its code out: it was built without CUDA";
+  }
   if (row.on_device && !situation.on_device)
     return "runs on a CUDA device, but the tensors are in host memory";
   if (!row.on_device && situation.on_device) return "runs on the host, but the tensors are in device memory";

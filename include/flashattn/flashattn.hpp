@@ -11,6 +11,14 @@
 /// fa::backward has the gradients.
 #pragma once
 
+#if defined(_MSVC_LANG)
+#if _MSVC_LANG < 201703L
+#error "flashattn.hpp needs C++17"
+#endif
+#elif __cplusplus < 201703L
+#error "flashattn.hpp needs C++17"
+#endif
+
 #include <flashattn/flashattn.h>
 #include <flashattn/backward.hpp>
 #include <flashattn/error.hpp>

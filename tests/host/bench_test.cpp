@@ -190,6 +190,13 @@ TEST(CommandLine, ReadsEveryFlagInBothSpellings) {
   EXPECT_TRUE(options.list);
 }
 
+TEST(CommandLine, RefusesCsvAheadOfTheRun) {
+  const std::string text = "rows have counters of their own, which CSV cannot hold: use json";
+  EXPECT_EQ(usage_error({"--benchmark_format=csv"}), text);
+  EXPECT_EQ(usage_error({"--benchmark_out=x.csv", "--benchmark_out_format=csv"}), text);
+  EXPECT_EQ(usage_error({"--benchmark_format=json"}), "");
+}
+
 TEST(CommandLine, AblationsGoWithoutWhatPicksOtherRows) {
   const Options options = parse({"--ablations", "v4,V6", "--side", "device", "--mode", "both"});
   EXPECT_EQ(options.selection.ablations, (std::vector<Version>{V4, V6}));

@@ -112,6 +112,8 @@ TEST(ProblemGrammar, ErrorsNameTheWord) {
   } cases[] = {
       {"fp16 bogus", "bogus"},
       {"fp64", "fp64"},
+      {"S1073741825", "S1073741825"},
+      {"B1 H1 D99999999999", "D99999999999"},
       {"out-fp8", "out-fp8"},
       {"fp16 bf16", "bf16"},
       {"fp16 fp16", "fp16"},

@@ -71,9 +71,16 @@ Number number(std::string_view text, std::string_view word) {
   return value;
 }
 
-std::int64_t size(std::string_view text, std::string_view word, std::int64_t least) {
+std::int64_t at_least(std::int64_t least, std::string_view text, std::string_view word) {
   const auto value = number<std::int64_t>(text, word);
   if (value < least) fail(word, "the least is " + std::to_string(least));
+  return value;
+}
+
+std::int64_t size(std::string_view text, std::string_view word, std::int64_t least) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 30;  // the library's own for M and N
+  const std::int64_t value = at_least(least, text, word);
+  if (value > kMost) fail(word, "the most is " + std::to_string(kMost));
   return value;
 }
 
@@ -87,7 +94,7 @@ std::pair<std::int64_t, std::int64_t> size_pair(std::string_view text, std::stri
 Mask window(std::string_view text, std::string_view word, Alignment alignment) {
   const std::size_t comma = text.find(',');
   if (comma == std::string_view::npos) fail(word, "a window has two bounds, L,R");
-  return Mask::window(size(text.substr(0, comma), word, -1), size(text.substr(comma + 1), word, -1),
+  return Mask::window(at_least(-1, text.substr(0, comma), word), at_least(-1, text.substr(comma + 1), word),
                       alignment);
 }
 
