@@ -144,7 +144,9 @@ void run_on_host(const Plan<P>& plan, typename P::Params params) {
   const size_t bytes = plan.workspace_size();
   void* workspace = plan.args.workspace;
   if (workspace == nullptr && bytes > 0) {
-    own.reset(::operator new (bytes, std::align_val_t{256}));
+    own.reset(::operator new (bytes, std::align_val_t{256}, std::nothrow));
+    if (own == nullptr)
+      throw OutOfMemory("out of host memory: workspace of " + std::to_string(bytes) + " bytes");
     workspace = own.get();
   }
   set_workspace(params, workspace, bytes);
