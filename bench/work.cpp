@@ -7,11 +7,13 @@ namespace fa::bench {
 double least_bytes(const test::Problem& p) {
   // Rows shift by one key each, so what all rows see together is one range, up to rows that see nothing.
   std::int64_t begin = p.N, end = 0;
-  for (std::int64_t row = 0; row < p.M; ++row) {
-    const test::KeyRange keys = test::visible_keys(p, row);
-    if (keys.first == keys.last) continue;
-    begin = std::min(begin, keys.first);
-    end = std::max(end, keys.last);
+  for (const auto& [first, last] : test::even_stretches(p)) {
+    for (const std::int64_t row : {first, last}) {
+      const test::KeyRange keys = test::visible_keys(p, row);
+      if (keys.first == keys.last) continue;
+      begin = std::min(begin, keys.first);
+      end = std::max(end, keys.last);
+    }
   }
   const auto keys = static_cast<double>(std::max<std::int64_t>(0, end - begin));
   const auto B = static_cast<double>(p.B), H = static_cast<double>(p.H), Hk = static_cast<double>(p.Hk);

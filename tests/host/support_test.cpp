@@ -340,11 +340,27 @@ TEST(VisibleKeys, IsTheRuleForEveryPair) {
               ASSERT_TRUE(0 <= keys.first && keys.first <= keys.last && keys.last <= N);
             }
             ASSERT_EQ(p.visible_pairs(), pairs);
+            std::int64_t next = 0;
+            for (const auto& [first, last] : even_stretches(p)) {
+              ASSERT_TRUE(first == next && first <= last);
+              for (std::int64_t i = first; i <= last; ++i) {  // the ends enclose what lies between
+                ASSERT_GE(visible_keys(p, i).first, visible_keys(p, first).first);
+                ASSERT_LE(visible_keys(p, i).last,
+                          std::max(visible_keys(p, first).last, visible_keys(p, last).last));
+              }
+              next = last + 1;
+            }
+            ASSERT_EQ(next, M);
           }
         }
       }
     }
   }
+}
+
+TEST(VisibleKeys, ArePairsWithoutALoopOverRows) {
+  EXPECT_EQ(parse_problem("S1073741824 causal").visible_pairs(), 0x1p59 + 0x1p29);
+  EXPECT_EQ(parse_problem("M0 N5").visible_pairs(), 0);
 }
 
 TEST(VisibleKeys, CasesP01AndP15) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <fstream>
 #include <initializer_list>
+#include <iterator>
 #include <limits>
 #include <set>
 #include <stdexcept>
@@ -399,11 +400,35 @@ float scale_of(const Problem& problem) {
   return problem.scale.value_or(static_cast<float>(1 / std::sqrt(static_cast<double>(problem.D))));
 }
 
+std::vector<Stretch> even_stretches(const Problem& p) {
+  // The rows where one of the window's bounds meets an end of the keys.
+  const std::int64_t most = p.M + p.N;  // bounds beyond bound nothing
+  const std::int64_t left = p.mask.left == -1 ? most : std::min(p.mask.left, most);
+  const std::int64_t right = p.mask.right == -1 ? most : std::min(p.mask.right, most);
+  const std::int64_t shift = p.mask.alignment == Alignment::top_left ? 0 : p.N - p.M;
+  std::set<std::int64_t> cuts = {0, p.M};
+  for (const std::int64_t key : {std::int64_t{0}, p.N}) {
+    for (const std::int64_t bound : {-left, right + 1}) {
+      const std::int64_t row = key - bound - shift;
+      cuts.insert(std::clamp<std::int64_t>(row, 0, p.M));
+      cuts.insert(std::clamp<std::int64_t>(row + 1, 0, p.M));
+    }
+  }
+  std::vector<Stretch> stretches;
+  for (auto cut = cuts.begin(); std::next(cut) != cuts.end(); ++cut) {
+    stretches.push_back({*cut, *std::next(cut) - 1});
+  }
+  return stretches;
+}
+
 double Problem::visible_pairs() const {
+  const auto keys_of = [&](std::int64_t row) {
+    const KeyRange keys = visible_keys(*this, row);
+    return static_cast<double>(keys.last - keys.first);
+  };
   double pairs = 0;
-  for (std::int64_t i = 0; i < M; ++i) {
-    const KeyRange keys = visible_keys(*this, i);
-    pairs += static_cast<double>(keys.last - keys.first);
+  for (const auto& [first, last] : even_stretches(*this)) {
+    pairs += static_cast<double>(last + 1 - first) * (keys_of(first) + keys_of(last)) / 2;
   }
   return pairs;
 }

@@ -70,6 +70,14 @@ struct KeyRange {
 };
 KeyRange visible_keys(const Problem& problem, std::int64_t row);
 
+/// Rows [first, last].
+struct Stretch {
+  std::int64_t first, last;
+};
+/// All rows, in stretches in which the first and the last visible key, and their number, change by the same
+/// from row to row.
+std::vector<Stretch> even_stretches(const Problem& problem);
+
 /// The scale, by default 1 / sqrt(D) rounded once to fp32, as the library takes it.
 float scale_of(const Problem& problem);
 
