@@ -24,7 +24,7 @@ struct Config {
   static constexpr int kRowsPerWarp = kBlockM / kWarps;
   static constexpr int kRowBlocks = kRowsPerWarp / 16;  // of a warp, m16 each
   static constexpr int kKeyBlocks = kBlockN / 16;       // of a tile
-  static constexpr int kFeatureBlocks = kHeadDim / 16;  // of a row, and 16 times as many hold D and Dv
+  static constexpr int kFeatureBlocks = kHeadDim / 16;  // of a row; D and Dv are up to 16 times as many
   static constexpr int kBlocksPerMultiprocessor = BlocksPerMultiprocessor;
   static constexpr float kRescaleThreshold = 8;  // O is rescaled where P would be above 2^8
   static constexpr bool kInPieces = false;       // rows of q, k and v are read 16 bytes at a time

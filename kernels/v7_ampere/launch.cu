@@ -37,9 +37,9 @@ constexpr int kLargestSharedBytes = std::max(kSharedBytes<typename Tiles::Large>
                                              kSharedBytes<typename Tiles::Small>);
 
 template <class T, int... kHeadDims>
-constexpr bool kFitTheSmallestClass = std::max({kLargestSharedBytes<Tiles<T, kHeadDims>>...}) <= 99 * 1024;
+constexpr int kLargestOf = std::max({kLargestSharedBytes<Tiles<T, kHeadDims>>...});
 template <class T>
-constexpr bool kFitsTheSmallestClass = kFitTheSmallestClass<T, 32, 64, 80, 96, 112, 128, 192, 256>;
+constexpr bool kFitsTheSmallestClass = kLargestOf<T, 32, 64, 80, 96, 112, 128, 192, 256> <= 99 * 1024;
 static_assert(kFitsTheSmallestClass<__half> && kFitsTheSmallestClass<__nv_bfloat16>,
               "every head dimension runs on every device");
 

@@ -111,6 +111,11 @@ struct TileLengths {
   double step() const { return tiles > 1 ? (last - first) / static_cast<double>(tiles - 1) : 0; }
 };
 
+/// So few heads that two blocks or more share each.
+inline bool are_few(int64_t heads, int64_t blocks) {
+  return 2 * heads <= blocks;
+}
+
 /// In `unit`s of keys, rounded up.
 inline TileLengths tile_lengths(const ForwardParams& p, int64_t block_m, int64_t unit, int64_t blocks) {
   const auto units = [&](int64_t keys) { return static_cast<double>((keys + unit - 1) / unit); };
@@ -124,15 +129,14 @@ inline TileLengths tile_lengths(const ForwardParams& p, int64_t block_m, int64_t
   // A tile with fewer consumers reads as many keys, and one consumer alone leaves the tensor cores idle while
   // it computes exponentials. Of many heads it takes no less than a whole one (measured).
   const int64_t tiles = (p.M + block_m - 1) / block_m;
-  const bool few_heads = 2 * int64_t{p.B} * p.H <= blocks;
-  const double part = few_heads && tiles > 1
+  const double part = are_few(int64_t{p.B} * p.H, blocks) && tiles > 1
                           ? 0.55 + 0.45 * static_cast<double>(rows_of_first) / static_cast<double>(block_m)
                           : 1;
   return {tiles, units(first), units(widest), part};
 }
 
 /// The largest of the blocks' shares of a group of heads whose query tiles take `each`, but the first of a
-/// head first_part of that; the others come first. first_part < 1: of at most blocks / 2 heads.
+/// head first_part of that; the others come first. first_part < 1: of few heads.
 inline double largest_share_of_same(int64_t heads, int64_t tiles, int64_t blocks, double each,
                                     double first_part) {
   const auto rounded_up = [](int64_t n, int64_t of) { return static_cast<double>((n + of - 1) / of); };
@@ -182,8 +186,8 @@ inline double largest_share(int64_t heads, const TileLengths& keys, int64_t bloc
 }
 
 /// Heads of a group: as many as fill one round where all tiles are the same, else two, or up to six where all
-/// groups together then end earlier; of tiles that are the same all heads, too, if two blocks still share
-/// one. A query tile's beginning and end count as 128 keys.
+/// groups together then end earlier; of tiles that are the same all heads, too, where they are few. A query
+/// tile's beginning and end count as 128 keys.
 inline int64_t heads_of_group(int64_t heads, const TileLengths& keys, int64_t blocks) {
   const bool same = keys.step() == 0;
   int64_t best = 0;
@@ -203,7 +207,7 @@ inline int64_t heads_of_group(int64_t heads, const TileLengths& keys, int64_t bl
     group_heads = std::clamp<int64_t>(static_cast<int64_t>(fit), 1, heads);
     consider(group_heads);
   }
-  if (same && group_heads < heads && 2 * heads <= blocks) consider(heads);
+  if (same && group_heads < heads && are_few(heads, blocks)) consider(heads);
   return best;
 }
 

@@ -72,7 +72,7 @@ Number number(std::string_view text, std::string_view word) {
   return value;
 }
 
-std::int64_t at_least(std::int64_t least, std::string_view text, std::string_view word) {
+std::int64_t at_least(std::string_view text, std::string_view word, std::int64_t least) {
   const auto value = number<std::int64_t>(text, word);
   if (value < least) fail(word, "the least is " + std::to_string(least));
   return value;
@@ -80,7 +80,7 @@ std::int64_t at_least(std::int64_t least, std::string_view text, std::string_vie
 
 std::int64_t size(std::string_view text, std::string_view word, std::int64_t least) {
   constexpr std::int64_t kMost = std::int64_t{1} << 30;  // the library's own for M and N
-  const std::int64_t value = at_least(least, text, word);
+  const std::int64_t value = at_least(text, word, least);
   if (value > kMost) fail(word, "the most is " + std::to_string(kMost));
   return value;
 }
@@ -95,7 +95,7 @@ std::pair<std::int64_t, std::int64_t> size_pair(std::string_view text, std::stri
 Mask window(std::string_view text, std::string_view word, Alignment alignment) {
   const std::size_t comma = text.find(',');
   if (comma == std::string_view::npos) fail(word, "a window has two bounds, L,R");
-  return Mask::window(at_least(-1, text.substr(0, comma), word), at_least(-1, text.substr(comma + 1), word),
+  return Mask::window(at_least(text.substr(0, comma), word, -1), at_least(text.substr(comma + 1), word, -1),
                       alignment);
 }
 
